@@ -1,4 +1,4 @@
-"""`cdc audit`: read the log back, and compare it with the cut index."""
+"""`cdc audit`: compares the topics with the cut index."""
 
 from __future__ import annotations
 
@@ -20,28 +20,34 @@ _SHOWN_MAX: Final = 20
 
 
 @click.command("audit")
-@click.option("--topic", "topics", multiple=True, help="Only topics that fit this pattern; may be given again.")
-@click.option("--from-lsn", "from_text", help="Only what was committed at this LSN or later, in the newest epoch.")
-@click.option("--since-last", is_flag=True, help="Go on behind the last audit, and note how far this one came.")
+@click.option(
+    "--topic", "topics", multiple=True, help="Audit only topics that match this pattern; repeatable  [default: all]."
+)
+@click.option(
+    "--from-lsn",
+    "from_text",
+    help="Audit only commits at this LSN or later, in the newest epoch  [default: all].",
+)
+@click.option("--since-last", is_flag=True, help="Continue after the last audit, and record how far this one came.")
 @config_option
 @json_option
 def command(
     topics: tuple[str, ...], from_text: str | None, since_last: bool, config_path: Path | None, as_json: bool
 ) -> int:
-    """Recompute from the topics what the cut index says of them: how many records, and their hash.
+    """Compare the topics with the counts and hashes in the cut index.
 
-    Finds records that are torn, lost, foreign, doubled or altered after capture had accounted for them. Capture may run
-    meanwhile, or not. Exit code 3 when anything differs.
+    Finds partial transactions, and records that were lost, added, duplicated or altered after capture wrote them.
+    Capture may run at the same time. Exit code 3 when anything differs.
     """
     from cdc.audit.audit_report import damaged
     from cdc.clock import SystemClock
     from cdc.errors import EXIT_OK, UsageError
 
     if since_last and (from_text or topics):
-        raise UsageError("--since-last goes on with everything", hint="leave out --from-lsn and --topic")
+        raise UsageError("--since-last cannot be combined with --from-lsn or --topic", hint="leave those out")
     config, clock = configuration(config_path), SystemClock()
     began_s = clock.monotonic_s()
-    with output.waiting(f"reading the topics again from Kafka at {config.kafka.bootstrap}"):
+    with output.waiting(f"reading the topics from Kafka at {config.kafka.bootstrap}"):
         report = _audit(config, topics, from_text, since_last=since_last)
     seconds = clock.monotonic_s() - began_s
     if as_json:
@@ -72,7 +78,7 @@ def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, si
             raise _no_cuts(config) from error
         auditor.catch_up()
         auditor.check_tail(wait=True)
-        _refuse_nothing(config, auditor.report, topics)
+        _refuse_empty(config, auditor.report, topics)
     if since_last and not auditor.report.finding_count:
         write_audit_record(config.kafka, config.name, auditor)
     return auditor.report
@@ -91,7 +97,7 @@ def _beginning(reader: LogReader, name: str, from_text: str | None, *, since_las
     try:
         return index_offset_before(reader, name, Lsn.parse(from_text))
     except ValueError as error:
-        raise UsageError(f"{from_text!r} is no LSN", hint="as 0/1B014F8") from error
+        raise UsageError(f"invalid LSN {from_text!r}", hint="expected e.g. 0/1B014F8") from error
 
 
 def _no_cuts(config: Config) -> TailraceError:
@@ -100,22 +106,22 @@ def _no_cuts(config: Config) -> TailraceError:
 
     topic = cuts_topic(config.name)
     return TopicMismatch(
-        f"there is no cut in {topic!r}, so there is nothing to compare with",
+        f"topic {topic!r} has no cuts to compare with",
         hint="start capture first, or check `name` and kafka.bootstrap",
         command="cdc run",
         topic=topic,
     )
 
 
-def _refuse_nothing(config: Config, report: AuditReport, topics: tuple[str, ...]) -> None:
+def _refuse_empty(config: Config, report: AuditReport, topics: tuple[str, ...]) -> None:
     from cdc.errors import UsageError
 
     if report.began is None and report.reached is None:
         raise _no_cuts(config)
     if topics and not report.partitions and not report.hidden and not report.findings:
         raise UsageError(
-            f"no topic that has records in these cuts fits {', '.join(topics)}",
-            hint=f"topics are named as {config.name}.schema.table",
+            f"no topic with records in these cuts matches {', '.join(topics)}",
+            hint=f"topic names look like {config.name}.public.orders",
         )
 
 
@@ -123,14 +129,14 @@ def _show(report: AuditReport, seconds: float) -> None:
     for finding in report.findings[:_SHOWN_MAX]:
         output.refused(f"{finding.kind.value}: {finding.text}")
     if report.finding_count > _SHOWN_MAX:
-        output.refused(f"and {report.finding_count - _SHOWN_MAX} more; --json shows up to a thousand")
+        output.refused(f"and {report.finding_count - _SHOWN_MAX} more; --json shows up to 1,000")
     for text in report.hidden_texts:
         output.note(text)
     begin = "the beginning of the log" if report.began is None else str(report.began.end_lsn)
     end = report.reached.end_lsn if report.reached is not None else begin
-    counts = f"{report.records:,} records ({output.size(report.bytes)}) of {len(report.partitions)} partitions"
-    told = f"{report.cuts:,} cuts, {counts}, from {begin} to {end}, in {seconds:.1f} s"
+    counts = f"{report.records:,} records ({output.size(report.bytes)}) in {len(report.partitions)} partitions"
+    scope = f"{report.cuts:,} cuts, {counts}, from {begin} to {end}, in {seconds:.1f} s"
     if report.finding_count:
-        output.note(f"compared {told}")
+        output.note(f"compared {scope}")
     else:
-        output.done(f"what can be compared is what capture wrote: {told}")
+        output.done(f"audit passed, every comparable record matches: {scope}")

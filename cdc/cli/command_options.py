@@ -1,4 +1,4 @@
-"""Options that every command spells the same way, and the configuration they lead to."""
+"""Options that all commands share, and the configuration they select."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ config_option: Final = click.option(
     "config_path",
     type=click.Path(path_type=Path, dir_okay=False),
     default=None,
-    help="The configuration file  [default: cdc.toml].",
+    help="Configuration file  [default: cdc.toml].",
 )
-"""``-c`` after the command; before it works too. Hand the value to `configuration`."""
+"""``-c`` after the command; the option before the command works too. Pass the value to `configuration`."""
 
-json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 """``--json``: one document on stdout; errors are JSON on stderr."""
 
 
 schema_option: Final = click.option(
-    "--schema", help="The schema of the tables.  [default: that of outbox.table in the configuration, else outbox]"
+    "--schema", help="Schema of the tables  [default: from outbox.table in the configuration, else outbox]."
 )
 
 
 def of_outbox(dsn_variable: str, dsn_help: str) -> Callable[[F], F]:
-    """The options of commands that work in the outbox's schema: where it is, ``-c`` and ``--json``."""
+    """Return a decorator that adds ``--dsn``, ``--schema``, ``-c`` and ``--json``, for commands on outbox tables."""
 
     def add(command: F) -> F:
         for option in (
@@ -54,15 +54,14 @@ def of_outbox(dsn_variable: str, dsn_help: str) -> Callable[[F], F]:
 
 
 def configuration(config_path: Path | None) -> Config:
-    """The configuration of this call: after the command, before it, or ./cdc.toml. Raises ConfigError."""
+    """Load the configuration: from the option after the command, before it, or ./cdc.toml. Raises ConfigError."""
     return load(config_file(config_path), os.environ)
 
 
 def outbox_names(schema: str | None, config_path: Path | None) -> Names:
-    """What the tables are called: as `[outbox] table` says where there is a configuration, else ``outbox.outbox``.
+    """Return the names of the outbox tables, from ``[outbox] table`` if there is a configuration, else the defaults.
 
-    A schema that is given is meant: the table's name counts only if the configuration has the same schema. Raises
-    ConfigError.
+    If `schema` differs from the schema of ``[outbox] table``, the table has its default name. Raises ConfigError.
     """
     from outbox.errors import OutboxError
     from outbox.table_names import Names
@@ -77,7 +76,7 @@ def outbox_names(schema: str | None, config_path: Path | None) -> Names:
 
 
 def config_file(config_path: Path | None) -> Path:
-    """The file `configuration` reads."""
+    """Return the path that `configuration` reads."""
     if config_path is not None:
         return config_path
     given = click.get_current_context().find_root().obj

@@ -1,4 +1,4 @@
-"""`cdc contracts`: event contracts against what is recorded, and a page of them."""
+"""`cdc contracts`: checks, records and documents event contracts."""
 
 from __future__ import annotations
 
@@ -29,20 +29,26 @@ _MODE: Final = click.option(
     type=click.Choice(["backward", "forward", "full"]),
     default="backward",
     show_default=True,
-    help="New readers read old events, old readers read new ones, or both.",
+    help="Allowed changes: new readers read old events, old readers read new ones, or both.",
 )
 _UPCASTERS: Final = click.option(
-    "--upcasters", "upcasters_name", metavar="MODULE:NAME", help="The application's outbox.upcast.Upcasters."
+    "--upcasters",
+    "upcasters_name",
+    metavar="MODULE:NAME",
+    help="The application's outbox.upcast.Upcasters  [default: none].",
 )
 _REGISTRY: Final = click.option(
     "--registry", metavar="URL", envvar="TAILRACE_CONTRACTS_REGISTRY", show_envvar=True,
-    help="A schema registry in place of the record in the folder.",
+    help="Schema registry to use instead of the record in FOLDER.",
 )  # fmt: skip
 
 
 @click.group("contracts")
 def group() -> None:
-    """Event contracts: JSON Schemas in a folder or registry, one for each type and version."""
+    """Check, record and document event contracts.
+
+    A contract is a JSON Schema in a folder or registry, one for each event type and version.
+    """
 
 
 @group.command("check")
@@ -51,7 +57,7 @@ def group() -> None:
 @click.option(
     "--against",
     type=click.Path(path_type=Path, exists=True),
-    help="A folder or record to compare with  [default: FOLDER/contracts.lock.json].",
+    help="Folder or record to compare with  [default: FOLDER/contracts.lock.json].",
 )
 @_REGISTRY
 @_UPCASTERS
@@ -59,10 +65,13 @@ def group() -> None:
 def check_command(
     folder: Path, mode: Mode, against: Path | None, registry: str | None, upcasters_name: str | None, as_json: bool
 ) -> int:
-    """Refuse contracts in FOLDER that break what is recorded, or an older version. Exit code 1 when some do.
+    """Compare the contracts in FOLDER with the recorded ones.
 
-    What is recorded must still be there, and may change only as --mode allows; so does each version after the one
-    before, unless an upcaster leads to it. Examples in contracts are tried, and what upcasters make of them.
+    FOLDER: folder of contracts (default: contracts).
+
+    A recorded contract must still exist and may change only as --mode allows. The same holds between a version and the
+    next one, unless an upcaster connects them. Examples in contracts are validated, before and after upcasting.
+    Exit code 1 when a contract breaks a rule.
     """
     from cdc.errors import EXIT_FAILED, EXIT_OK
 
@@ -70,7 +79,7 @@ def check_command(
     if as_json:
         output.show_json({"contracts": count, "mode": mode, "findings": [one._asdict() for one in found]})
     else:
-        _say(count, found)
+        _print_findings(count, found)
     return EXIT_FAILED if found else EXIT_OK
 
 
@@ -79,27 +88,30 @@ def check_command(
 @_MODE
 @_REGISTRY
 @_UPCASTERS
-@click.option("--accept-breaking", is_flag=True, help="Record what breaks, too: nobody reads the old events any more.")
+@click.option(
+    "--accept-breaking", is_flag=True, help="Record breaking changes too, when no reader needs the old events."
+)
 def record_command(
     folder: Path, mode: Mode, registry: str | None, upcasters_name: str | None, accept_breaking: bool
 ) -> int:
-    """Write FOLDER/contracts.lock.json, or into a registry: what later checks compare with.
+    """Record the contracts in FOLDER for later checks.
 
-    Refused while `check` refuses. A registry holds changes against its own compatibility level, too.
+    Writes FOLDER/contracts.lock.json, or into a registry, which also applies its own compatibility level. Fails
+    when `cdc contracts check` fails.
     """
     from cdc.errors import EXIT_FAILED, EXIT_OK
     from outbox.event_contracts import LOCK, lock_text, read_folder
 
     count, found = _check(folder, mode, registry, upcasters_name)
     if found and not accept_breaking:
-        _say(count, found)
+        _print_findings(count, found)
         return EXIT_FAILED
     with _translated():
         if registry is not None:
             from outbox.contract_registry import ContractRegistry
 
             written = ContractRegistry(registry).write(read_folder(folder))
-            output.done(f"released {len(written)} of {count} contracts; the others are there as they are")
+            output.done(f"wrote {len(written)} of {count} contracts to the registry; the others are unchanged")
             return EXIT_OK
         (folder / LOCK).write_text(lock_text(read_folder(folder)), encoding="utf-8")
     output.done(f"recorded {count} contracts in {folder / LOCK}")
@@ -109,10 +121,12 @@ def record_command(
 @group.command("docs")
 @_FOLDER
 @_REGISTRY
-@click.option("--title", default="Events", show_default=True, help="Of the page.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the page into a file.")
+@click.option("--title", default="Events", show_default=True, help="Title of the page.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file  [default: stdout]."
+)
 def docs_command(folder: Path, registry: str | None, title: str, out: Path | None) -> None:
-    """Print a page of all events in Markdown: fields, types, examples."""
+    """Print all events as a Markdown page: fields, types, examples."""
     with _translated():
         from outbox.contract_page import page
         from outbox.event_contracts import Contracts
@@ -139,31 +153,31 @@ def _check(
         from outbox.event_contracts import LOCK, Contracts, read_folder, read_lock
 
         now = Contracts.load(folder)
-        place = against or folder / LOCK
-        if isinstance(place, str):
+        against = against or folder / LOCK
+        if isinstance(against, str):
             ours = {of.aggregate_type for of in now.schemas}
-            recorded = {of: schema for of, schema in _released(place).items() if of.aggregate_type in ours}
-        elif place.is_dir():
-            recorded = read_folder(place)
-        elif place.is_file():
-            recorded = read_lock(place)
+            recorded = {of: schema for of, schema in _released(against).items() if of.aggregate_type in ours}
+        elif against.is_dir():
+            recorded = read_folder(against)
+        elif against.is_file():
+            recorded = read_lock(against)
         else:
             recorded = {}
-            output.note(f"nothing is recorded yet; `cdc contracts record {folder}` does it")
+            output.note(f"no contract is recorded yet; run `cdc contracts record {folder}`")
         return len(now), check(now, recorded, mode=mode, upcasters=_upcasters(upcasters_name))
 
 
-def _say(count: int, found: list[Finding]) -> None:
+def _print_findings(count: int, found: list[Finding]) -> None:
     for one in found:
         output.refused(f"{one.event}{f' at {one.path}' if one.path else ''}: {one.what}")
     if found:
-        output.note("make a new version of the contract, with an upcaster from the one before")
+        output.note("add a new version of the contract, with an upcaster from the previous one")
     else:
-        output.done(f"{count} contracts, none breaks what was promised")
+        output.done(f"{count} contracts, no breaking change")
 
 
 def _upcasters(name: str | None) -> Upcasters | None:
-    """What ``module:name`` is; modules of the working directory are found, as with ``python -m``."""
+    """Import the `Upcasters` at ``module:name``; modules of the working directory are found too."""
     from cdc.errors import UsageError
     from outbox.upcast import Upcasters
 
@@ -174,11 +188,14 @@ def _upcasters(name: str | None) -> Upcasters | None:
     try:
         found: Any = getattr(importlib.import_module(module), attribute or "upcasters")
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"--upcasters {name}: {type(error).__name__}", hint="as shop.events:upcasters") from error
+        raise UsageError(
+            f"cannot import --upcasters {name}: {type(error).__name__}",
+            hint="expected MODULE:NAME, e.g. shop.events:upcasters",
+        ) from error
     finally:
         sys.path.pop(0)
     if not isinstance(found, Upcasters):
-        raise UsageError(f"--upcasters {name} is no outbox.upcast.Upcasters")
+        raise UsageError(f"--upcasters {name} is not an outbox.upcast.Upcasters")
     return found
 
 
@@ -197,7 +214,7 @@ def _translated() -> Iterator[None]:
         if error.name != "jsonschema_rs":
             raise
         raise ConfigError(
-            "the package 'jsonschema-rs' is not installed; contracts need it",
+            "contracts need the package 'jsonschema-rs', which is not installed",
             hint="it is an extra",
             command="pip install 'tailrace[capture,outbox]'",
         ) from error

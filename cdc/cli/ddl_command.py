@@ -1,4 +1,4 @@
-"""`cdc ddl`: what DDL has done to rows that the stream did not tell, and what of it is settled."""
+"""`cdc ddl`: lists and accepts DDL findings, that is, DDL that changed rows without row events."""
 
 from __future__ import annotations
 
@@ -20,34 +20,38 @@ _ANSWER_S: Final = 5.0
 
 @click.group("ddl")
 def group() -> None:
-    """DDL whose rows the stream does not show: see it, accept it."""
+    """List and accept DDL that changed rows without row events."""
 
 
 @group.command("list")
 @config_option
 @json_option
 def list_command(config_path: Path | None, as_json: bool) -> None:
-    """Show what was found and nobody has accepted. Works while capture is down."""
+    """List the open DDL findings.
+
+    Works while capture is down.
+    """
     from cdc.telemetry.capture_status import ddl_document
 
-    found = _unsettled(configuration(config_path))
+    found = _open_findings(configuration(config_path))
     if as_json:
         output.show_json({"findings": [ddl_document(one) for one in found]})
     elif found:
         _show(found)
     else:
-        output.note("nothing was found that is not accepted")
+        output.note("no open DDL findings")
 
 
 @group.command("accept")
 @click.argument("tables", nargs=-1)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Accept without asking.")
 @config_option
 @json_option
 def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None, as_json: bool) -> None:
-    """Settle what was found for TABLES (patterns of schema.table), or for all.
+    """Accept the open DDL findings of TABLES (default: all).
 
-    Only what is shown now is accepted: what capture finds later stays open. A running capture knows within seconds.
+    TABLES are patterns of schema.table. Only the findings shown now are accepted; later ones stay open. A running
+    capture notices within seconds.
     """
     from cdc.errors import UsageError
     from cdc.model.table_facts import AcceptedFindings
@@ -56,13 +60,16 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
     from cdc.telemetry.capture_status import ddl_document
 
     config = configuration(config_path)
-    found = [one for one in _unsettled(config) if not tables or matches(one.table, tables)]
+    found = [one for one in _open_findings(config) if not tables or matches(one.table, tables)]
     if not found:
-        raise UsageError("nothing was found there that is not accepted", command="cdc ddl list")
+        raise UsageError(
+            f"no open DDL finding matches {', '.join(tables)}" if tables else "no open DDL findings",
+            command="cdc ddl list",
+        )
     if not as_json:
         _show(found)
     if not output.confirm(f"Accept {len(found)} findings?", yes=yes):
-        raise UsageError("nothing was accepted", hint="answer y, or say --yes", command="cdc ddl accept --yes")
+        raise UsageError("nothing was accepted", hint="answer y, or pass --yes", command="cdc ddl accept --yes")
     newest: dict[str, AcceptedFindings] = {}
     for one in sorted(found, key=lambda one: (one.epoch, one.lsn)):
         newest[one.table] = AcceptedFindings(epoch=one.epoch, lsn=one.lsn)
@@ -73,7 +80,7 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
         output.done(f"accepted for {', '.join(output.plain(table) for table in sorted(newest))}")
 
 
-def _unsettled(config: Config) -> list[DdlFinding]:
+def _open_findings(config: Config) -> list[DdlFinding]:
     from cdc.errors import TopicMismatch
     from cdc.kafka.log_reader import LogReader
     from cdc.progress.bounded_reader import BoundedReader

@@ -1,4 +1,4 @@
-"""`cdc dlq`: records that a sink's store would not take, and the keys that wait behind them."""
+"""`cdc dlq`: lists and handles records that a sink's store rejected, and the keys blocked behind them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ if TYPE_CHECKING:
     from sinks.deadletters.dead_letter_record import DeadLetter
     from sinks.operate.dead_letter_view import BlockedRow, DeadLetterView, KeyFilter
 
-_SETTLE_S: Final = 60.0  # without any key settled; a running worker notices a wish within a second
+_SETTLE_S: Final = 60.0  # without any key settled; a running worker notices a request within a second
 _SHOWN_MAX: Final = 20
 _REASON_SHOWN: Final = 200
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _choosing(command: _F) -> _F:
-    """The options that say which blocked keys are meant."""
+def _filter_options(command: _F) -> _F:
+    """Add the options that select blocked keys."""
     for option in (
-        click.option("--key", metavar="JSON", help='One key: its columns as an object, as {"id": 7}, or its value.'),
-        click.option("--error", metavar="CLASS", help="Only keys that were refused for this."),
-        click.option("--table", "tables", multiple=True, help="Only tables that fit this pattern; may be given again."),
+        click.option(
+            "--key", metavar="JSON", help='Only this key: JSON, e.g. {"id": 7}, or its value  [default: all].'
+        ),
+        click.option("--error", metavar="CLASS", help="Only keys rejected with this error  [default: all]."),
+        click.option(
+            "--table", "tables", multiple=True, help="Only tables that match this pattern; repeatable  [default: all]."
+        ),
     ):
         command = option(command)
     return command
@@ -39,7 +43,10 @@ def _choosing(command: _F) -> _F:
 
 @click.group("dlq")
 def group() -> None:
-    """Records a sink could not apply. A key stays behind its first one; other keys flow on."""
+    """List, retry, skip and export the dead letters of a sink.
+
+    A dead letter blocks the later records of its key; other keys are not affected.
+    """
 
 
 @group.command("list")
@@ -47,12 +54,15 @@ def group() -> None:
 @config_option
 @json_option
 def list_command(sinks: tuple[str, ...], config_path: Path | None, as_json: bool) -> None:
-    """Count what is blocked, by sink, table and error: SINKS, or all. Works while they are down."""
+    """Count blocked keys by sink, table and error.
+
+    SINKS: names of sinks (default: all). Works while the sinks are down.
+    """
     from sinks.operate.dead_letter_view import DeadLetterView, applied_sinks
 
     config = configuration(config_path)
     counted: dict[tuple[str, str, str], list[int]] = {}
-    with output.waiting("reading what is blocked"):
+    with output.waiting("reading blocked keys"):
         for sink in sinks or applied_sinks(config):
             with DeadLetterView(config, sink) as view:
                 for row in view.blocked():
@@ -63,7 +73,7 @@ def list_command(sinks: tuple[str, ...], config_path: Path | None, as_json: bool
     if as_json:
         output.show_json({"blocked": [_count(*of, *numbers) for of, numbers in sorted(counted.items())]})
     elif not counted:
-        output.done("nothing is blocked")
+        output.done("no key is blocked")
     else:
         table = output.table("sink", "table", "error", "keys", "records", "since", right=["keys", "records"])
         for of, (keys, records, since_ms) in sorted(counted.items()):
@@ -73,19 +83,24 @@ def list_command(sinks: tuple[str, ...], config_path: Path | None, as_json: bool
 
 @group.command("show")
 @click.argument("sink")
-@_choosing
-@click.option("--limit", type=click.IntRange(1), default=_SHOWN_MAX, show_default=True, help="Keys to show.")
+@_filter_options
+@click.option(
+    "--limit", type=click.IntRange(1), default=_SHOWN_MAX, show_default=True, help="Show at most this many keys."
+)
 @config_option
 @json_option
 def show_command(
     sink: str, tables: tuple[str, ...], error: str | None, key: str | None, limit: int, config_path: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Show blocked keys of SINK and why each was refused. Rows are in `cdc dlq export`, not here."""
+    """Show blocked keys of SINK and why each was rejected.
+
+    Row values are not shown; `cdc dlq export` prints them.
+    """
     from sinks.operate.dead_letter_view import DeadLetterView
 
     choice = _choice(tables, error, key)
-    with DeadLetterView(configuration(config_path), sink) as view, output.waiting("reading what is parked"):
+    with DeadLetterView(configuration(config_path), sink) as view, output.waiting("reading dead letters"):
         found = [row for row in view.blocked() if choice.fits(row)]
         shown = found[:limit]
         reasons: dict[BlockedKey, str] = {}
@@ -98,7 +113,7 @@ def show_command(
     table = output.table("table", "key", *numbers, "since", "error", "reason", right=numbers)
     for row in shown:
         block = row.block
-        told = (
+        cells = (
             row.table,
             row.key,
             str(block.first),
@@ -107,56 +122,61 @@ def show_command(
             _time(block.since_ms),
         )
         reason = reasons.get(row.at, "")[:_REASON_SHOWN]
-        table.add_row(*map(output.plain, (*told, block.error, reason)))
+        table.add_row(*map(output.plain, (*cells, block.error, reason)))
     if found:
         output.show_table(table)
-    output.note(f"{len(shown)} of {len(found)} blocked keys" if found else "nothing is blocked there")
+    output.note(f"{len(shown)} of {len(found)} blocked keys" if found else "no blocked key matches")
 
 
 @group.command("retry")
 @click.argument("sink")
-@_choosing
-@click.option("--no-wait", is_flag=True, help="Leave once it is asked for.")
+@_filter_options
+@click.option("--no-wait", is_flag=True, help="Return immediately after submitting the request.")
 @config_option
 @json_option
 def retry_command(
     sink: str, tables: tuple[str, ...], error: str | None, key: str | None, no_wait: bool, config_path: Path | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Have SINK try blocked keys again: those chosen, or all.
+    """Apply the dead letters of SINK again.
 
-    The worker that has a key's partition applies what is parked of it, in order, and then what comes after. Exit code 1
-    when some are refused again, or when nobody has looked: the sink does not run then, and will do it when it does.
+    The worker that owns a key's partition applies its dead letters in order, then the records that follow them.
+    Without options all keys are retried. Exit code 1 when a record is rejected again, or when no worker answered; a
+    worker acts on the request when it starts.
     """
     return _ask(sink, "retry", _choice(tables, error, key), config_path, no_wait=no_wait, as_json=as_json, yes=True)
 
 
 @group.command("skip")
 @click.argument("sink")
-@_choosing
-@click.option("--no-wait", is_flag=True, help="Leave once it is asked for.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@_filter_options
+@click.option("--no-wait", is_flag=True, help="Return immediately after submitting the request.")
+@click.option("--yes", is_flag=True, help="Skip without asking.")
 @config_option
 @json_option
 def skip_command(
     sink: str, tables: tuple[str, ...], error: str | None, key: str | None, no_wait: bool, yes: bool,
     config_path: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Have SINK pass over what is parked of blocked keys: those chosen, or all.
+    """Skip the dead letters of SINK and unblock their keys.
 
-    The store keeps what it has for them, which is older than the topic, until their next change; `cdc verify` says so.
+    Without options all keys are skipped. The store keeps its older rows until the next change of each key, and
+    `cdc verify` reports them.
     """
     return _ask(sink, "skip", _choice(tables, error, key), config_path, no_wait=no_wait, as_json=as_json, yes=yes)
 
 
 @group.command("export")
 @click.argument("sink")
-@_choosing
+@_filter_options
 @config_option
 def export_command(
     sink: str, tables: tuple[str, ...], error: str | None, key: str | None, config_path: Path | None
 ) -> None:
-    """Print what is parked of SINK as JSON, a record a line, rows included: keys and values as text, or as base64."""
+    """Print the dead letters of SINK as JSON lines, with row values.
+
+    Keys and values are text, or base64 if they are not UTF-8.
+    """
     from sinks.operate.dead_letter_view import DeadLetterView
 
     choice = _choice(tables, error, key)
@@ -172,7 +192,7 @@ def _choice(tables: tuple[str, ...], error: str | None, key: str | None) -> KeyF
     try:
         wanted = None if key is None else json.loads(key)
     except (ValueError, RecursionError):
-        raise UsageError('--key is JSON: an object of key columns, as {"id": 7}, or a value') from None
+        raise UsageError('--key must be JSON: an object of key columns, e.g. {"id": 7}, or a value') from None
     return KeyFilter(tables, error or "", wanted)
 
 
@@ -183,14 +203,14 @@ def _ask(
     from sinks.operate.dead_letter_view import DeadLetterView
 
     with DeadLetterView(configuration(config_path), sink) as view:
-        with output.waiting("reading what is blocked"):
+        with output.waiting("reading blocked keys"):
             chosen = [row for row in view.blocked() if choice.fits(row)]
         if not chosen:
             _say(as_json, action, done=0, refused=[], waiting=0)
             return EXIT_OK
         records = sum(row.block.record_count for row in chosen)
-        if not output.confirm(f"Pass over {records} records of {len(chosen)} keys?", yes=yes):
-            raise UsageError("nothing was passed over", hint="answer y, or say --yes")
+        if not output.confirm(f"Skip {records} dead letters of {len(chosen)} keys?", yes=yes):
+            raise UsageError("nothing was skipped", hint="answer y, or pass --yes")
         view.ask(chosen, action)
         if no_wait:
             _say(as_json, action, done=0, refused=[], waiting=len(chosen))
@@ -201,7 +221,7 @@ def _ask(
 
 
 def _wait(view: DeadLetterView, chosen: Sequence[BlockedRow]) -> tuple[list[BlockedRow], list[BlockedRow]]:
-    """As long as some are settled every now and then."""
+    """Wait for the sink, for as long as keys are still being settled."""
     from cdc.clock import SystemClock
 
     clock, before = SystemClock(), len(chosen) + 1
@@ -220,13 +240,13 @@ def _say(as_json: bool, action: Action, *, done: int, refused: Sequence[BlockedR
         )
         return
     if not (done or refused or waiting):
-        output.note("nothing is blocked there")
+        output.note("no blocked key matches")
     if done:
-        output.done(f"{done:,} keys {'are applied and flow on' if action == 'retry' else 'are passed over'}")
+        output.done(f"{done:,} keys {'applied and unblocked' if action == 'retry' else 'skipped and unblocked'}")
     for error, count in sorted(_counts(row.block.error for row in refused).items()):
-        output.refused(f"{count:,} keys are refused again: {output.plain(error)}")
+        output.refused(f"{count:,} keys were rejected again: {output.plain(error)}")
     if waiting:
-        output.note(f"{waiting:,} keys wait for the sink: it acts on them as soon as it runs")
+        output.note(f"{waiting:,} keys wait for the sink, which acts on them when it runs")
 
 
 def _counts(errors: Iterable[str]) -> dict[str, int]:

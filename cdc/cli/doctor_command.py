@@ -1,4 +1,4 @@
-"""`cdc doctor`: checks what capture and sinks need, and prints what repairs it."""
+"""`cdc doctor`: checks the prerequisites of capture and sinks, and prints how to repair them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _MARKS: Final = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("
 
 
 @click.command("doctor")
-@click.option("--sql", "as_sql", is_flag=True, help="Print the script a DBA runs: role, grants, publication, slot.")
-@click.option("-q", "--quiet", is_flag=True, help="Only what needs attention.")
+@click.option("--sql", "as_sql", is_flag=True, help="Print a SQL script for a DBA: role, grants, publication, slot.")
+@click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors.")
 @config_option
 @json_option
 def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) -> int:
-    """Check source, broker and sinks; print what to repair, and how.
+    """Check source, broker and sinks; print how to repair them.
 
-    Changes nothing. Says how `cdc run` would end, judged as its start judges. Exit code 0 when capture can run
-    (warnings included), 3 when an operator must act first.
+    Changes nothing. Also reports whether `cdc run` would start, by the same rules as the start itself. Exit code 0
+    when capture can run (warnings included), 3 when an operator must act first.
     """
     from cdc.doctor.examine import examine
     from cdc.errors import EXIT_OK, EXIT_OPERATOR
@@ -61,7 +61,7 @@ def _print_script(config: Config) -> None:
         error = forecast_start(config, application_name=APPLICATION_NAME).verdict.error
         repair = REPAIR if error is not None and error.command == REPAIR else ""
     else:
-        output.note(f"the source cannot be looked at ({findings[0].message}); what needs its tables is left out")
+        output.note(f"cannot read the source ({findings[0].message}); the script lacks the parts that need its tables")
     output.show_script(script(config, facts, findings, repair=repair))
 
 
@@ -87,7 +87,7 @@ def _show(findings: list[Finding], verdict: Verdict, config: Config, *, quiet: b
 
 
 def _show_finding(finding: Finding) -> None:
-    """The message wraps under itself; statements do not wrap, so that they can be copied."""
+    """Print a finding: the message wraps with an indent; statements never wrap, so that they can be copied."""
     out = output.console()
     mark, style = _MARKS[finding.level]
     width = max(40, out.width - 4) if out.is_terminal else 10_000
@@ -103,11 +103,11 @@ def _show_finding(finding: Finding) -> None:
 def _verdict(findings: list[Finding], verdict: Verdict) -> Text:
     counts = {level: sum(finding.level == level for finding in findings) for level in ("error", "warning")}
     styles = {"error": "bold red", "warning": "yellow"}
-    said = [Text(_count(count, level), style=styles[level]) for level, count in counts.items() if count]
+    counted = [Text(_count(count, level), style=styles[level]) for level, count in counts.items() if count]
     groups = {finding.group for finding in findings if finding.level == "error"}
-    if not said and verdict.runs:
+    if not counted and verdict.runs:
         return Text("ready: `cdc run` can start", style="green")
-    text = Text(", ").join(said).append(": " if said else "")
+    text = Text(", ").join(counted).append(": " if counted else "")
     if verdict.state is not None:
         waits = "wait until the process that reads the slot ends" if verdict.rule == "slot" else "wait"
         text.append(f"`cdc run` would {waits if verdict.waits else f'stop in state {verdict.state.value}'}")

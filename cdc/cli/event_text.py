@@ -1,6 +1,6 @@
-"""How `cdc tail` shows an event: one line for people, one compact JSON document for programs.
+"""Formats an event for `cdc tail`: one line for people, one compact JSON document for programs.
 
-Values come from databases and may hold anything: control characters are shown as escapes, long values are cut.
+Values come from databases and may hold anything: control characters are escaped, long values are truncated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cdc.model.event_envelope import EventEnvelope
 
 Piece: TypeAlias = tuple[str, dict[str, Any]]
-"""Text and how `click.style` shows it."""
+"""A text and its `click.style` arguments."""
 
 VALUE_CHARACTERS_MAX: Final = 40
 _OPS: Final[dict[str, tuple[str, str]]] = {
@@ -40,12 +40,12 @@ _ABSENT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What every line of one call shares.
+    """What all lines of one call share.
 
     Attributes:
         table_width: cells of the longest table name.
-        width: cells a line may take; 0 for no limit.
-        with_offset: show topic, partition and offset too.
+        width: cells of a line; 0 for no limit.
+        with_offset: also show topic, partition and offset.
     """
 
     table_width: int
@@ -54,14 +54,14 @@ class Layout:
 
 
 def layout(tables: Sequence[Table], *, width: int, with_offset: bool) -> Layout:
-    """The layout for events of these tables."""
+    """Return the layout for events of these tables."""
     return Layout(max((cell_len(plain(table.name)) for table in tables), default=0), width, with_offset)
 
 
 def line(event: Event, shape: Layout, today: str) -> str:
-    """One line for people, with colours; a tombstone is an empty text, because its delete was shown.
+    """Return one coloured line; empty for a tombstone, whose delete was already shown.
 
-    `today` is the date that need not be said.
+    A date equal to `today` is not shown.
     """
     envelope = event.envelope
     if envelope is None:
@@ -86,7 +86,7 @@ def line(event: Event, shape: Layout, today: str) -> str:
 
 
 def document(event: Event) -> bytes:
-    """One line of JSON: the record as it lies in Kafka, key and value byte for byte."""
+    """Return one line of JSON: the record as in Kafka, key and value byte for byte."""
     topic, partition, offset, timestamp_ms, key, value, headers = event.record
     extra = b""
     if headers:
@@ -152,7 +152,7 @@ def _pair(column: str, value: object) -> list[Piece]:
 
 
 def _text(value: object) -> str:
-    """A value, cut; text that could be mistaken for something else stands in quotes."""
+    """A value, truncated; text is quoted unless it is a plain word or looks like JSON."""
     if isinstance(value, str):
         cut = value if len(value) <= VALUE_CHARACTERS_MAX else value[: VALUE_CHARACTERS_MAX - 1] + "…"
         bare = value[:1] in ("{", "[") or (value and _PLAIN_TEXT.issuperset(value))
@@ -167,7 +167,7 @@ def _object(raw: msgspec.Raw) -> dict[str, Any] | None:
 
 
 def _styled(pieces: Sequence[Piece], width: int) -> str:
-    """The pieces in colour, cut at `width` cells, without blanks at the end."""
+    """Join the pieces in colour, truncated to `width` cells, without trailing blanks."""
     shown: list[str] = []
     room = width or 1 << 30
     for text, style in (*pieces[:-1], (pieces[-1][0].rstrip(), pieces[-1][1])):

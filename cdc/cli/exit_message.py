@@ -1,4 +1,4 @@
-"""How a command that runs until it is stopped says why it ended: once, as a log event or as text for people."""
+"""Reports why a long-running command ended: once, as a log event or as text on a terminal."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from cdc.errors import EXIT_OK, InvariantError, TailraceError
 
 
 def run_logged(work: Callable[[], None], last_event: str, *, as_json: bool) -> int:
-    """Do `work`, whose end is told by `last_event`; returns the exit code. The log is set up already.
+    """Run `work`, whose end is logged as `last_event`; return the exit code. Logging must be configured.
 
-    Where the log is JSON an error is that event and nothing else, logged here if nobody has. On a terminal it is
-    raised, to be printed in full, and the event is left out.
+    With JSON logs an error is that event only, logged here if `work` has not logged it. On a terminal the error is
+    raised, so that it is printed in full, and the event is dropped.
     """
     from cdc.telemetry import log
 
-    last = _LastWord(last_event, told_otherwise=not as_json)
+    last = _FinalEvent(last_event, drop=not as_json)
     last.listen()
     try:
         work()
     except TailraceError as error:
         if not as_json or isinstance(error, InvariantError):
             raise
-        if not last.said:
+        if not last.logged:
             log.get().error(last_event, state=error.state, **log.error_fields(error))
         return error.exit_code
     return EXIT_OK
 
 
-class _LastWord:
-    """A structlog processor that sees the event that ends a run.
+class _FinalEvent:
+    """A structlog processor that notices the event that ends a run.
 
-    On a terminal it takes that event out: the error is printed in full afterwards (`told_otherwise`).
+    With `drop` it also drops the event, because the error is printed in full afterwards.
     """
 
-    def __init__(self, event: str, *, told_otherwise: bool) -> None:
-        self.said = False
+    def __init__(self, event: str, *, drop: bool) -> None:
+        self.logged = False
         self._event = event
-        self._told_otherwise = told_otherwise
+        self._drop = drop
 
     def listen(self) -> None:
-        """Stand before the renderer."""
+        """Insert this processor before the renderer."""
         import structlog
 
         structlog.configure(processors=[self, *structlog.get_config()["processors"]])
@@ -51,7 +51,7 @@ class _LastWord:
         import structlog
 
         if event.get("event") == self._event:
-            self.said = True
-            if self._told_otherwise:
+            self.logged = True
+            if self._drop:
                 raise structlog.DropEvent
         return event

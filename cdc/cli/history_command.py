@@ -1,4 +1,4 @@
-"""`cdc history`: everything that ever happened to one row, from the archive of a lake. Needs no Spark, no Kafka."""
+"""`cdc history`: every version of one row, from the archive of a lake. Needs neither Spark nor Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from cdc.cli import event_text, output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import json_value, lake_option, place
+from cdc.cli.lake_choice import choose_lake, json_value, lake_option
 from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
 from cdc.model.log_record import LogRecord
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 @config_option
 @json_option
 def command(table: str, key: Sequence[str], lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Show everything that ever happened to one row: when, where in the log, and which columns became what.
+    """Show every version of one row: time, position, changed columns.
 
-    KEY is JSON, as '{"id": 7}', or the values of the key columns in the table's order.
+    KEY is JSON, e.g. '{"id": 7}', or the values of the key columns in the table's order.
     """
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.read.row_history import history_of
 
-    meant = parse_key(key)
-    lake = Lake(place(config_path, lake_path).location)
+    wanted = parse_key(key)
+    lake = Lake(choose_lake(config_path, lake_path).location)
     manifest = lake.manifest()
-    found = history_of(lake, manifest, table, meant)
+    found = history_of(lake, manifest, table, wanted)
     if as_json:
         output.show_json([_document(change) for change in found.changes])
         return EXIT_OK
     named = ", ".join(f"{name} = {value}" for name, value in found.key.items())
     if not found.changes:
-        output.note(f"nothing is known of {found.table} with {named}, up to {Lsn(manifest.end_lsn)}")
+        output.note(f"{found.table} has no history for {named}, up to {Lsn(manifest.end_lsn)}")
         return EXIT_OK
     _print_lines(found)
     output.note(f"{found.table} with {named}, up to {Lsn(manifest.end_lsn)}")
@@ -54,7 +54,7 @@ def command(table: str, key: Sequence[str], lake_path: str | None, config_path: 
 
 
 def parse_key(words: Sequence[str]) -> dict[str, Any] | list[str]:
-    """Column -> value when it is an object of JSON, else the values. Raises UsageError."""
+    """Return a mapping of columns to values for a JSON object, else the list of values. Raises UsageError."""
     if not words[0].lstrip().startswith("{"):
         return list(words)
     try:
@@ -63,7 +63,9 @@ def parse_key(words: Sequence[str]) -> dict[str, Any] | list[str]:
         found = None
     if not isinstance(found, dict) or not found or len(words) > 1:
         raise UsageError(
-            f"{' '.join(words)!r} is no key", hint="an object or values", command="""cdc history orders '{"id": 7}'"""
+            f"invalid key {' '.join(words)!r}",
+            hint="expected a JSON object or the values of the key columns",
+            command="""cdc history orders '{"id": 7}'""",
         )
     return found
 
@@ -81,7 +83,7 @@ def _print_lines(found: RowHistory) -> None:
 
 
 def _event(found: RowHistory, change: Change) -> Event:
-    """The change as `cdc tail` would have it, with the old row, which the archive knows and the log may not."""
+    """Return the change as an event for `event_text`, with the old row, which the archive always has."""
     import msgspec
 
     from cdc.inspect.log_reading import Event

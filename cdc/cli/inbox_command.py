@@ -1,4 +1,4 @@
-"""`cdc inbox`: dead letters of consumers of events, which lie in the consumer's own database."""
+"""`cdc inbox`: lists and handles dead letters of event consumers, which are stored in the consumer's own database."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _SHOWN_MAX: Final = 20
 
 
-_placing: Final = of_outbox("TAILRACE_INBOX_DSN", "The consumer's database  [default: source.dsn].")
+_database_options: Final = of_outbox("TAILRACE_INBOX_DSN", "DSN of the consumer's database  [default: source.dsn].")
 
 
-def _choosing(command: _F) -> _F:
+def _filter_options(command: _F) -> _F:
     for option in (
-        click.option("--key", help="One key, as text."),
-        click.option("--error", default="", help="Only keys whose first letter has this error."),
-        click.option("--topic", default="", help="Only keys of this topic."),
+        click.option("--key", help="Only this key, as text  [default: all]."),
+        click.option("--error", default="", help="Only keys whose first dead letter has this error  [default: all]."),
+        click.option("--topic", default="", help="Only keys of this topic  [default: all]."),
     ):
         command = option(command)
     return command
@@ -34,37 +34,52 @@ def _choosing(command: _F) -> _F:
 
 @click.group("inbox")
 def group() -> None:
-    """Dead letters of consumers of events. A key waits behind its first letter; other keys flow on."""
+    """List, retry and skip the dead letters of event consumers.
+
+    A dead letter blocks the later events of its key; other keys are not affected.
+    """
 
 
 @group.command("list")
 @click.argument("consumer", required=False, default="")
-@_placing
+@_database_options
 def list_command(consumer: str, dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool) -> None:
-    """Count dead letters by consumer, topic and error: of CONSUMER, or of all."""
+    """Count dead letters by consumer, topic and error.
+
+    CONSUMER: the name of a consumer (default: all).
+    """
     with _letters(consumer, dsn, schema, config_path) as (letters, cursor):
         counts = letters.counts(cursor)
     if as_json:
         output.show_json({"letters": [one._asdict() for one in counts]})
         return
-    table = output.table("consumer", "topic", "error", "keys", "letters", right=["keys", "letters"])
+    table = output.table("consumer", "topic", "error", "keys", "dead letters", right=["keys", "dead letters"])
     for one in counts:
         words = map(output.plain, (one.consumer, one.topic, one.error))
         table.add_row(*words, f"{one.key_count:,}", f"{one.letter_count:,}")
     if counts:
         output.show_table(table)
     else:
-        output.done("there are no dead letters")
+        output.done("no dead letters")
 
 
 @group.command("show")
 @click.argument("consumer")
-@click.option("--limit", type=click.IntRange(1), default=_SHOWN_MAX, show_default=True, help="Letters to show.")
-@_placing
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=_SHOWN_MAX,
+    show_default=True,
+    help="Show at most this many dead letters.",
+)
+@_database_options
 def show_command(
     consumer: str, limit: int, dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool
 ) -> None:
-    """Show the oldest dead letters of CONSUMER: where they come from and why. Payloads are in the table only."""
+    """Show the oldest dead letters of CONSUMER and their errors.
+
+    Payloads are not shown; they are in the table.
+    """
     with _letters(consumer, dsn, schema, config_path) as (letters, cursor):
         found = letters.letters(cursor, limit)
     rows = [
@@ -83,62 +98,67 @@ def show_command(
     if as_json:
         output.show_json({"letters": rows})
         return
-    names = ("topic", "partition", "offset", "key", "type", "error", "attempts", "wish")
-    table = output.table(*names, right=["partition", "offset", "attempts"])
+    names = ("topic", "partition", "offset", "key", "type", "error", "attempts")
+    table = output.table(*names, "request", right=["partition", "offset", "attempts"])
     for row in rows:
-        table.add_row(*(output.plain(str(row[name])) for name in names))
+        table.add_row(*(output.plain(str(row[name])) for name in (*names, "wish")))
     output.show_table(table)
 
 
 @group.command("retry")
 @click.argument("consumer")
-@_choosing
-@_placing
+@_filter_options
+@_database_options
 def retry_command(
     consumer: str, topic: str, error: str, key: str | None, dsn: str | None, schema: str | None,
     config_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Have CONSUMER try dead letters again, in the order of their key; it does so within about a second."""
+    """Request that CONSUMER processes its dead letters again.
+
+    Without options all keys are retried, each in its order. A running consumer acts within about a second.
+    """
     _ask("retry", consumer, topic, error, key, (dsn, schema, config_path), as_json=as_json)
 
 
 @group.command("skip")
 @click.argument("consumer")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@_choosing
-@_placing
+@click.option("--yes", is_flag=True, help="Skip without asking.")
+@_filter_options
+@_database_options
 def skip_command(
     consumer: str, yes: bool, topic: str, error: str, key: str | None, dsn: str | None, schema: str | None,
     config_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Have CONSUMER pass over the first dead letter of each key, and try those behind it.
+    """Skip the first dead letter of each key of CONSUMER.
 
-    An event that was passed over never has its effect.
+    The consumer then processes the events behind it. A skipped event is never processed.
     """
     from cdc.errors import UsageError
 
-    if not output.confirm(f"Pass over the first dead letter of each key of {consumer}?", yes=yes):
-        raise UsageError("nothing was passed over", hint="answer y, or say --yes")
+    if not output.confirm(f"Skip the first dead letter of each key of {consumer}?", yes=yes):
+        raise UsageError("nothing was skipped", hint="answer y, or pass --yes")
     _ask("skip", consumer, topic, error, key, (dsn, schema, config_path), as_json=as_json)
 
 
 def _ask(
     wish: LetterAction, consumer: str, topic: str, error: str, key: str | None,
-    place: tuple[str | None, str | None, Path | None], *, as_json: bool,
+    database: tuple[str | None, str | None, Path | None], *, as_json: bool,
 ) -> None:  # fmt: skip
-    with _letters(consumer, *place) as (letters, cursor):
+    with _letters(consumer, *database) as (letters, cursor):
         count = letters.ask(cursor, wish, topic=topic, error=error, key=None if key is None else key.encode())
     if as_json:
         output.show_json({"wish": wish, "keys": count})
     else:
-        output.done(f"asked {consumer} to {wish} the letters of {count} keys" if count else "nothing fits")
+        output.done(
+            f"asked {consumer} to {wish} the dead letters of {count} keys" if count else "no dead letter matches"
+        )
 
 
 @contextmanager
 def _letters(
     consumer: str, dsn: str | None, schema: str | None, config_path: Path | None
 ) -> Iterator[tuple[DeadLetters, Rows]]:
-    """The letters and a cursor on their database, in one transaction."""
+    """Open the dead letters and a cursor on their database, in one transaction."""
     import psycopg
 
     from cdc.config.secret import Secret
@@ -158,9 +178,9 @@ def _letters(
         raise ConfigError(error.message, hint=error.hint) from error
     except psycopg.errors.UndefinedTable as error:
         raise ConfigError(
-            f"schema {names.schema} of this database has no dead letters",
+            f"schema {names.schema} of this database has no table for dead letters",
             command="cdc migrate up",
-            hint="deploy the tables",
+            hint="create the tables",
         ) from error
     except psycopg.Error as error:
         raise translate(error, "read dead letters") from error

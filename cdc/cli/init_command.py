@@ -1,4 +1,4 @@
-"""`cdc init`: look at a database, write the cdc.toml that captures it."""
+"""`cdc init`: reads a database and writes a cdc.toml that captures it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ if TYPE_CHECKING:
 
 
 @click.command("init")
-@click.option("--dsn", metavar="DSN", help="PostgreSQL, as postgresql://user@host/database.")
-@click.option("--kafka", "bootstrap", metavar="HOST:PORT", help="Kafka brokers, several separated by commas.")
+@click.option("--dsn", metavar="DSN", help="PostgreSQL, e.g. postgresql://user@host/database  [default: ask].")
+@click.option("--kafka", "bootstrap", metavar="HOST:PORT", help="Kafka brokers, separated by commas  [default: ask].")
 @click.option("--local", is_flag=True, help="Use the servers of `cdc local up`.")
-@click.option("--stack", "stack_name", default="default", show_default=True, help="Which local servers.")
-@click.option("--name", help="Name of the pipeline  [default: from the database].")
 @click.option(
-    "-o", "--output", "target", type=click.Path(path_type=Path, dir_okay=False), help="File  [default: cdc.toml]."
+    "--stack", "stack_name", default="default", show_default=True, help="Stack of local servers that --local uses."
 )
-@click.option("--force", is_flag=True, help="Overwrite the file.")
+@click.option("--name", help="Pipeline name  [default: from the database].")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write  [default: cdc.toml].",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
 def command(
     dsn: str | None,
@@ -38,9 +44,10 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a commented cdc.toml from the database it finds.
+    """Write a commented cdc.toml for a database.
 
-    Tables with a key are captured; those without are named in it, with what to do. A password is never written.
+    Tables with a key are captured. Tables without one are excluded by name, with what to do about each. A password
+    is never written.
     """
     from cdc.config.secret import Secret
     from cdc.doctor.new_config import NewConfig, suggested_name
@@ -50,20 +57,20 @@ def command(
         _refuse_overwriting(target)
     if local:
         dsn, bootstrap = _local(stack_name, dsn, bootstrap)
-    dsn = dsn or _ask("--dsn", "PostgreSQL, as postgresql://user@host/database")
-    bootstrap = bootstrap or _ask("--kafka", "Kafka, as host:9092")
-    with output.waiting("looking at the database"):
-        facts = _look(dsn, bootstrap)
+    dsn = dsn or _ask("--dsn", "PostgreSQL, e.g. postgresql://user@host/database")
+    bootstrap = bootstrap or _ask("--kafka", "Kafka, e.g. host:9092")
+    with output.waiting("reading the database"):
+        facts = _read_source(dsn, bootstrap)
     new = NewConfig(name or suggested_name(facts.database), Secret(dsn), bootstrap, local, facts)
     _write(target, new, force=force)
     if as_json:
         output.show_json(_document(target, new))
     else:
-        _tell(target, new)
+        _print_summary(target, new)
 
 
 def _local(stack_name: str, dsn: str | None, bootstrap: str | None) -> tuple[str, str]:
-    """The addresses of a running local stack, where not given otherwise."""
+    """Return the addresses of a running local stack, unless they are given."""
     from cdc.errors import LocalError
     from cdc.local.stack import Stack
 
@@ -74,7 +81,9 @@ def _local(stack_name: str, dsn: str | None, bootstrap: str | None) -> tuple[str
     if lacking:
         suffix = "" if stack_name == "default" else f" --stack {stack_name}"
         raise LocalError(
-            f"no local {' and no local '.join(lacking)} is running", hint="start them", command=f"cdc local up{suffix}"
+            f"no local {' and no local '.join(lacking)} is running",
+            hint="start the servers",
+            command=f"cdc local up{suffix}",
         )
     return dsn or stack.postgres.printable_dsn, bootstrap or stack.kafka.bootstrap
 
@@ -85,13 +94,13 @@ def _ask(option: str, what: str) -> str:
     if not sys.stdin.isatty():
         raise UsageError(
             f"{option} is missing",
-            hint="or --local for the servers of `cdc local up`",
+            hint="give it, or use --local for the servers of `cdc local up`",
             command="cdc init --dsn postgresql://user@host/database --kafka host:9092",
         )
     return str(click.prompt(what, err=True))
 
 
-def _look(dsn: str, bootstrap: str) -> SourceFacts:
+def _read_source(dsn: str, bootstrap: str) -> SourceFacts:
     from cdc.config.load import parse
     from cdc.doctor.gather import gather
     from cdc.doctor.toml_text import toml_string
@@ -109,12 +118,14 @@ def _refuse_overwriting(target: Path) -> None:
 
     if target.exists():
         raise UsageError(
-            f"{target} exists", hint="name another file with -o, or overwrite it with --force", command="cdc doctor"
+            f"{target} already exists",
+            hint="name another file with -o, or overwrite it with --force",
+            command="cdc doctor",
         )
 
 
 def _write(target: Path, new: NewConfig, *, force: bool) -> None:
-    """Write it in one step, and only what can be read back."""
+    """Write the file atomically, after checking that it can be parsed."""
     from cdc.config.load import parse
     from cdc.doctor.new_config import render
     from cdc.errors import UsageError
@@ -127,7 +138,7 @@ def _write(target: Path, new: NewConfig, *, force: bool) -> None:
         if force:
             unfinished.replace(target)
         else:
-            # Unlike a rename, a link never replaces a file that somebody made meanwhile.
+            # Unlike a rename, a link never replaces a file that was created meanwhile.
             target.hardlink_to(unfinished)
     except FileExistsError:
         _refuse_overwriting(target)
@@ -137,7 +148,7 @@ def _write(target: Path, new: NewConfig, *, force: bool) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _tell(target: Path, new: NewConfig) -> None:
+def _print_summary(target: Path, new: NewConfig) -> None:
     from cdc.doctor.new_config import captured, has_password, left_out
 
     tables = captured(new.facts)
@@ -145,7 +156,7 @@ def _tell(target: Path, new: NewConfig) -> None:
     for table, reason in left_out(new.facts):
         output.note(f"  left out: {table.table}: {reason}")
     if has_password(new.dsn):
-        output.note("the password is not in the file; give it by TAILRACE_SOURCE_PASSWORD or PGPASSFILE")
+        output.note("the password is not in the file; set TAILRACE_SOURCE_PASSWORD or PGPASSFILE")
     option = "" if target == Path("cdc.toml") else f" -c {target}"
     output.note(f"next: cdc{option} doctor, then cdc{option} run")
 

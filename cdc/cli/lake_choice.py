@@ -1,4 +1,4 @@
-"""Which lake a command looks at, and how its values are shown."""
+"""Selects the lake that a command reads, and formats values of a lake."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ lake_option: Final = click.option(
     "lake_path",
     metavar="PATH|URL",
     default=None,
-    help="The lake's folder, or its address in an object store  [default: that of the warehouse sink].",
+    help="Folder or object-store URL of the lake  [default: from the warehouse sink].",
 )
-"""``--lake``; hand the value to `place`."""
+"""``--lake``; pass the value to `choose_lake`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeChoice:
-    """A lake, and the folder of its views' SQL where that is known."""
+    """A lake, and the folder of its views' SQL files if known."""
 
     location: Location
     views: Path | None
 
 
-def place(config_path: Path | None, lake_path: str | None) -> LakeChoice:
-    """The lake meant. Raises UsageError when the configuration does not say which."""
+def choose_lake(config_path: Path | None, lake_path: str | None) -> LakeChoice:
+    """Return the selected lake. Raises UsageError when the configuration does not have exactly one."""
     from sinks.warehouse.lake.location import Location
 
     if lake_path is not None:
@@ -57,14 +57,14 @@ def place(config_path: Path | None, lake_path: str | None) -> LakeChoice:
         what = f"the configuration has {len(sinks)} warehouse sinks: {', '.join(sorted(sinks))}" if sinks else ""
         raise UsageError(
             what or "the configuration has no warehouse sink",
-            hint="name the lake by --lake" + ("" if sinks else ", or add [sinks.lake]"),
+            hint="name the lake with --lake" + ("" if sinks else ", or add [sinks.lake]"),
         )
     (sink,) = sinks.values()
     return LakeChoice(Location.configured(sink), Path(sink.views) if sink.views else None)
 
 
 def _options_of(config_path: Path | None, lake_path: str) -> dict[str, str]:
-    """Those of the sink that has its lake there; none, and the environment counts, when no sink has."""
+    """Return the storage options of the sink with this path; empty if no sink has it, and the environment counts."""
     if "://" not in lake_path or not config_file(config_path).exists():
         return {}
     for sink in lakes(configuration(config_path)).values():
@@ -74,7 +74,7 @@ def _options_of(config_path: Path | None, lake_path: str) -> dict[str, str]:
 
 
 def json_value(value: object) -> Any:
-    """A value of a lake as JSON has it, exact: decimals as text, times in ISO 8601, bytes as PostgreSQL shows them."""
+    """Convert a value for JSON without loss: decimals as text, times in ISO 8601, bytes in PostgreSQL's hex format."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Decimal):
@@ -91,7 +91,7 @@ def json_value(value: object) -> Any:
 
 
 def grid(rows: list[dict[str, Any]], columns: list[str]) -> Table:
-    """Rows as a table for people."""
+    """Return rows as a table for a terminal."""
     numbers = [name for name in columns if any(_is_number(row[name]) for row in rows)]
     made = output.table(*map(output.plain, columns), right=list(map(output.plain, numbers)))
     for row in rows:
@@ -100,7 +100,7 @@ def grid(rows: list[dict[str, Any]], columns: list[str]) -> Table:
 
 
 def cell(value: object) -> Text:
-    """A value, on one line, cut."""
+    """Format a value on one line, truncated."""
     if value is None:
         return Text("null", style="dim")
     if isinstance(value, datetime):

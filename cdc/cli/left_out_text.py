@@ -1,4 +1,4 @@
-"""The part of `cdc status` that names tables which are left out, with the statement that fixes each."""
+"""The part of `cdc status` that lists tables that are left out, with the statement that fixes each."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _SHOWN_MAX: Final = 5
 
 
 def known(view: PipelineView) -> dict[str, Any]:
-    """Tables that are left out: as the daemon says, else as a start would judge now, unless it would stop."""
+    """Return the tables that are left out: from the daemon, else as a start would judge now, unless it would stop."""
     if view.daemon is not None and "left_out" in view.daemon:
         return {"left_out_count": view.daemon["left_out_count"], "left_out": view.daemon["left_out"]}
-    if view.source is None or (view.verdict is not None and view.verdict.stops):
+    found = view.left_out
+    if found is None or (view.verdict is not None and view.verdict.stops):
         return {"left_out_count": None, "left_out": None}
-    found = view.source.left_out
     return {"left_out_count": len(found), "left_out": [one.document() for one in found[:LEFT_OUT_SHOWN]]}
 
 
 def text(document: dict[str, Any]) -> Text | None:
-    """The first of them; None when no table is left out."""
+    """Return lines for the first of them; None when no table is left out."""
     if not document["left_out_count"]:
         return None
     parts = Text()
@@ -35,5 +35,5 @@ def text(document: dict[str, Any]) -> Text | None:
     more = document["left_out_count"] - _SHOWN_MAX
     if more > 0:
         parts.append(f"and {more} more; see `cdc doctor`\n", "yellow")
-    parts.append("the other tables are not affected; these join as soon as they can")
+    parts.append("the other tables are not affected; these tables join as soon as the problem is fixed")
     return parts

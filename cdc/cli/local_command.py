@@ -1,4 +1,4 @@
-"""`cdc local`: real servers on this machine for development, tests and the demo."""
+"""`cdc local`: runs real servers on this machine for development, tests and the demo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cdc.cli.download_bars import Bars
+from cdc.cli.progress_bars import DownloadBars
 from cdc.errors import LocalError, UsageError
 from cdc.local.local_server import ServerOptions
 from cdc.local.postgres_programs import MAJORS
@@ -26,49 +26,51 @@ if TYPE_CHECKING:
     from cdc.local.local_server import Description
 
 _FOLLOW_S: Final = 0.2
-# What reads a pipe has no width; this holds every row on one line.
+# A pipe has no width; this keeps every row on one line.
 _PIPE_WIDTH: Final = 200
 _STYLES: Final = {"running": "green", "starting": "yellow", "died": "red", "stopped": "dim", "absent": "dim"}
 
-_stack = click.option("--stack", "stack_name", default=DEFAULT, show_default=True, help="Which stack of servers.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_stack = click.option("--stack", "stack_name", default=DEFAULT, show_default=True, help="Stack of servers.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 _servers = click.argument("servers", nargs=-1, type=click.Choice(SERVERS))
 
 
 @click.group("local")
 def group() -> None:
-    """Real PostgreSQL and Kafka on this machine, without Docker."""
+    """Run PostgreSQL, Kafka and more on this machine, without Docker."""
 
 
 @group.command()
 @_servers
 @_stack
 @click.option(
-    "--pg-port", type=click.IntRange(1, 65535), help="Port of PostgreSQL; default: the last one, or a free one."
+    "--pg-port", type=click.IntRange(1, 65535), help="Port of PostgreSQL  [default: the last one, or a free one]."
 )
 @click.option(
-    "--kafka-port", type=click.IntRange(1, 65535), help="Port of Kafka; default: the last one, or a free one."
+    "--kafka-port", type=click.IntRange(1, 65535), help="Port of Kafka  [default: the last one, or a free one]."
 )
 @click.option(
-    "--registry-port", type=click.IntRange(1, 65535), help="Port of the registry; default: the last one, or a free one."
+    "--registry-port",
+    type=click.IntRange(1, 65535),
+    help="Port of the registry  [default: the last one, or a free one].",
 )
 @click.option(
     "--opensearch-port",
     type=click.IntRange(1, 65535),
-    help="Port of OpenSearch; default: the last one, or a free one.",
+    help="Port of OpenSearch  [default: the last one, or a free one].",
 )
 @click.option(
-    "--valkey-port", type=click.IntRange(1, 65535), help="Port of Valkey; default: the last one, or a free one."
+    "--valkey-port", type=click.IntRange(1, 65535), help="Port of Valkey  [default: the last one, or a free one]."
 )
 @click.option(
     "--pg-version",
     type=click.Choice(MAJORS),
-    help="Major of PostgreSQL; default: that of the stack's data, for a new stack the newest. Older ones have no psql.",
+    help="Major version of PostgreSQL; only the newest has psql  [default: of the stack's data, else the newest].",
 )
-@click.option("--kafka-heap", metavar="SIZE", help="Memory of Kafka's JVM, as 512m or 2g.")
-@click.option("--pg-set", multiple=True, metavar="NAME=VALUE", help="A setting of PostgreSQL; may be repeated.")
-@click.option("--kafka-set", multiple=True, metavar="NAME=VALUE", help="A setting of Kafka; may be repeated.")
-@click.option("--fast-start", is_flag=True, help="Ready sooner, slower under load: for tests.")
+@click.option("--kafka-heap", metavar="SIZE", help="Memory of Kafka's JVM, e.g. 512m or 2g.")
+@click.option("--pg-set", multiple=True, metavar="NAME=VALUE", help="A setting of PostgreSQL; repeatable.")
+@click.option("--kafka-set", multiple=True, metavar="NAME=VALUE", help="A setting of Kafka; repeatable.")
+@click.option("--fast-start", is_flag=True, help="Start faster, run slower under load; for tests.")
 @_json
 def up(
     servers: tuple[str, ...],
@@ -85,10 +87,10 @@ def up(
     fast_start: bool,
     as_json: bool,
 ) -> None:
-    """Start the servers, or find those that run; the first time they are fetched.
+    """Start servers, or keep the ones that already run.
 
-    Without names PostgreSQL and Kafka; only when they are named `registry`, a schema registry for Avro, `opensearch`,
-    and `valkey`, a store for caches. They run until `cdc local down`. Their data is kept.
+    SERVERS: postgres, kafka, registry (schema registry for Avro), opensearch, valkey (default: postgres and kafka). The
+    programs are downloaded the first time. The servers run until `cdc local down`, which keeps their data.
     """
     options = {
         "postgres": ServerOptions(pg_port, _settings(pg_set, "--pg-set"), fast_start, version=pg_version),
@@ -98,7 +100,7 @@ def up(
         "valkey": ServerOptions(valkey_port, fast_start=fast_start),
     }
     stack = Stack(stack_name, servers or DEFAULT_SERVERS, options=options)
-    with Bars() as bars:
+    with DownloadBars() as bars:
         described = stack.up(bars)
     _show(stack, described, as_json=as_json)
 
@@ -106,10 +108,13 @@ def up(
 @group.command()
 @_servers
 @_stack
-@click.option("--wipe", is_flag=True, help="Remove their data too.")
+@click.option("--wipe", is_flag=True, help="Delete their data too.")
 @_json
 def down(servers: tuple[str, ...], stack_name: str, wipe: bool, as_json: bool) -> None:
-    """Stop the servers; only processes that `up` started are ended."""
+    """Stop servers that `cdc local up` started.
+
+    SERVERS: names of servers (default: all of the stack). Their data is kept unless --wipe is given.
+    """
     stack = Stack(stack_name, servers or made(stack_name))
     _show(stack, stack.down(wipe=wipe), as_json=as_json)
 
@@ -118,7 +123,10 @@ def down(servers: tuple[str, ...], stack_name: str, wipe: bool, as_json: bool) -
 @_stack
 @_json
 def status(stack_name: str, as_json: bool) -> None:
-    """Show how the servers do. Exit code 1 when one has died or does not answer."""
+    """Show the state of the servers.
+
+    Exit code 1 when a server has died or does not answer.
+    """
     stack = Stack(stack_name, made(stack_name))
     described = stack.describe()
     _show(stack, described, as_json=as_json)
@@ -130,14 +138,17 @@ def status(stack_name: str, as_json: bool) -> None:
 @_stack
 @_json
 def env(stack_name: str, as_json: bool) -> None:
-    """Print shell commands that point programs at the servers: eval "$(cdc local env)"."""
+    """Print shell commands that point programs at the servers.
+
+    Use it as: eval "$(cdc local env)".
+    """
     exports: dict[str, str] = {}
     for described in Stack(stack_name, made(stack_name)).describe():
         if described.condition == "running":
             exports |= described.exports
     if not exports:
         raise LocalError(
-            f"no server of stack {stack_name} is running", hint="start them", command=_command("up", stack_name)
+            f"no server of stack {stack_name} is running", hint="start the servers", command=_command("up", stack_name)
         )
     if as_json:
         click.echo(json.dumps(exports))
@@ -150,16 +161,19 @@ def env(stack_name: str, as_json: bool) -> None:
 @_servers
 @_stack
 @click.option(
-    "-n", "--lines", type=click.IntRange(0), default=50, show_default=True, help="How many of the last lines."
+    "-n", "--lines", type=click.IntRange(0), default=50, show_default=True, help="Number of last lines to print."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on as lines are written, until interrupted.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until interrupted.")
 def logs(servers: tuple[str, ...], stack_name: str, lines: int, follow: bool) -> None:
-    """Print what the servers wrote."""
+    """Print the logs of the servers.
+
+    SERVERS: names of servers (default: all of the stack).
+    """
     described = Stack(stack_name, servers or made(stack_name)).describe()
     files = {d.name: Path(d.log) for d in described if Path(d.log).exists()}
     if not files:
         raise LocalError(
-            f"no server of stack {stack_name} has a log", hint="start them", command=_command("up", stack_name)
+            f"no server of stack {stack_name} has a log", hint="start the servers", command=_command("up", stack_name)
         )
     ends = {name: _print_log(name, file, 0, last=lines, many=len(files) > 1) for name, file in files.items()}
     while follow:
@@ -169,7 +183,7 @@ def logs(servers: tuple[str, ...], stack_name: str, lines: int, follow: bool) ->
 
 
 def _print_log(name: str, file: Path, offset: int, *, last: int | None, many: bool) -> int:
-    """Print the lines after `offset` and return where they end."""
+    """Print the lines after `offset` and return the offset of their end."""
     found, end = read_lines(file, offset, last=last)
     for line in found:
         click.echo(f"{name}: {line}" if many else line)
@@ -182,7 +196,7 @@ def _show(stack: Stack, described: Sequence[Description], *, as_json: bool) -> N
         return
     console = Console(highlight=False)
     table = Table("server", "state", "version", "address", "pid", "memory", "up", box=None, pad_edge=False)
-    table.columns[3].overflow = "fold"  # an address that is cut off is none
+    table.columns[3].overflow = "fold"  # a truncated address is useless
     for d in described:
         table.add_row(
             d.name,
@@ -203,7 +217,7 @@ def _settings(pairs: Sequence[str], option: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"{option} {pair!r} is not NAME=VALUE", hint="as in max_connections=50")
+            raise UsageError(f"invalid {option} {pair!r}", hint="expected NAME=VALUE, e.g. max_connections=50")
         settings[name.strip()] = value
     return settings
 

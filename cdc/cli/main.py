@@ -1,7 +1,7 @@
-"""The `cdc` command: finds the command asked for, loads that one, turns errors into text and an exit code.
+"""The `cdc` command: loads the requested command, runs it, and turns errors into text and an exit code.
 
-Nothing of a command is imported before it runs, so that ``cdc --help`` is quick; what ``--help`` says of each stands
-in `COMMANDS`.
+Only the requested command is imported, so that ``cdc --help`` is fast; the descriptions for ``--help`` are in
+`COMMANDS`.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, InvariantError, Tailrac
 from cdc.run.extras import missing_extra
 
 COMMANDS: Final[dict[str, str]] = {
-    "init": "Write cdc.toml from the database it finds.",
-    "doctor": "Check source, broker and sinks; say what to mend, and how.",
+    "init": "Write a commented cdc.toml for a database.",
+    "doctor": "Check source, broker and sinks; print how to repair them.",
     "run": "Capture changes into Kafka until stopped.",
-    "status": "Show what a running daemon does.",
+    "status": "Show the state of capture, its slot and its sinks.",
     "tail": "Print events as they are published.",
-    "ddl": "What DDL did to rows without an event; accept it.",
-    "slot": "List, create and drop replication slots.",
-    "snapshot": "Copy what was there before capture began.",
-    "sink": "Run and steer sinks.",
-    "views": "Derived tables.",
-    "verify": "Compare a sink with topic and source.",
-    "audit": "Compare the log with what capture accounted for.",
-    "wait": "Wait until a sink has reached a position.",
-    "history": "Every version of a row.",
-    "dlq": "Records a sink could not apply.",
-    "migrate": "Deploy the outbox tables.",
-    "contracts": "Check event contracts.",
-    "inbox": "Dead letters of consumers of events.",
-    "local": "Real PostgreSQL and Kafka on this machine, without Docker.",
+    "ddl": "List and accept DDL that changed rows without row events.",
+    "slot": "List, create, drop and recreate replication slots.",
+    "snapshot": "Copy the existing rows of tables into the log.",
+    "sink": "Run sinks, show their state, pause and rebuild them.",
+    "views": "Query, check, swap and roll back the views of a lake.",
+    "verify": "Compare a sink with its topics, and the topics with the source.",
+    "audit": "Compare the topics with the counts and hashes in the cut index.",
+    "wait": "Wait until a sink holds everything up to an LSN.",
+    "history": "Show every version of one row, from a lake.",
+    "dlq": "List, retry, skip and export the dead letters of a sink.",
+    "migrate": "Create and upgrade the outbox tables.",
+    "contracts": "Check, record and document event contracts.",
+    "inbox": "List, retry and skip the dead letters of event consumers.",
+    "local": "Run PostgreSQL, Kafka and more on this machine, without Docker.",
 }
-"""Name -> what --help says. A module ``cdc.cli.<name>_command`` has a click command named `command` or `group`."""
+"""Name -> description in --help. A module ``cdc.cli.<name>_command`` has a click command named `command` or `group`."""
 
 
 class _Commands(click.Group):
-    """The commands, loaded when they are needed."""
+    """The commands, each imported when it is first needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -75,17 +75,20 @@ class _Commands(click.Group):
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("cdc.toml"),
     show_default=True,
-    help="The configuration file.",
+    help="Configuration file.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="cdc")
 @click.pass_context
 def cli(ctx: click.Context, config_path: Path) -> None:
-    """Every committed change of a PostgreSQL database, in order, exactly once, in Kafka."""
+    """Capture PostgreSQL changes into Kafka, in order and exactly once."""
     ctx.obj = config_path
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line (`sys.argv` by default) and return the exit code. Prints errors, raises none of ours."""
+    """Run the command line (`sys.argv` by default), print errors, and return the exit code.
+
+    Raises: InvariantError, after printing it, so that the traceback is shown too.
+    """
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         result = cli.main(given, prog_name="cdc", standalone_mode=False)
@@ -110,7 +113,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         output.show_error(missing, as_json="--json" in given)
         return missing.exit_code
     except BrokenPipeError:
-        # Whoever read our output has enough (`cdc tail | head`); nothing more may be written at exit.
+        # The reader closed the pipe, as in `cdc tail | head`; write nothing more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     return result if isinstance(result, int) else EXIT_OK

@@ -1,4 +1,4 @@
-"""`cdc migrate`: deploys the tables of the outbox, the inbox, the heartbeat and the event store."""
+"""`cdc migrate`: creates and upgrades the tables of the outbox, the inbox, the heartbeat and the event store."""
 
 from __future__ import annotations
 
@@ -22,15 +22,21 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _APPLICATION: Final = "cdc-migrate"
 
 
-_placing: Final = of_outbox("TAILRACE_MIGRATE_DSN", "Of the role that owns the tables  [default: source.dsn].")
+_database_options: Final = of_outbox(
+    "TAILRACE_MIGRATE_DSN", "DSN of the role that owns the tables  [default: source.dsn]."
+)
 
 
-def _deploying(command: _F) -> _F:
-    """The options that say what is deployed."""
+def _deployment_options(command: _F) -> _F:
+    """Add the options that select what is deployed."""
     for option in (
-        click.option("--publication", default="", help="Add outbox and heartbeat to this publication."),
-        click.option("--partitioned", is_flag=True, help="Make the outbox partitioned by day."),
-        click.option("--phase", type=click.Choice(["pre", "post"]), help="Before or after a deployment; else all."),
+        click.option(
+            "--publication", default="", help="Add outbox and heartbeat to this publication  [default: none]."
+        ),
+        click.option("--partitioned", is_flag=True, help="Partition the outbox by day."),
+        click.option(
+            "--phase", type=click.Choice(["pre", "post"]), help="Before or after a deployment  [default: both]."
+        ),
     ):
         command = option(command)
     return command
@@ -42,64 +48,74 @@ _lock_option: Final = click.option(
     type=click.IntRange(10, 60_000),
     default=2_000,
     show_default=True,
-    help="Milliseconds that writers may wait behind one attempt.",
+    help="Milliseconds that an attempt waits for a lock, and writers behind it.",
 )
 _attempts_option: Final = click.option(
-    "--attempts", type=click.IntRange(1, 10_000), default=60, show_default=True, help="Of a migration, for its locks."
+    "--attempts",
+    type=click.IntRange(1, 10_000),
+    default=60,
+    show_default=True,
+    help="Attempts of a migration to get its locks.",
 )
 
 
 @click.group("migrate")
 def group() -> None:
-    """Deploy the outbox tables: outbox, inbox, heartbeat, event store."""
+    """Create and upgrade the outbox tables.
+
+    They are outbox, inbox, heartbeat and event store.
+    """
 
 
 @group.command("up")
-@_deploying
+@_deployment_options
 @_lock_option
 @_attempts_option
-@_placing
+@_database_options
 def up_command(
     phase: Phase | None, partitioned: bool, publication: str, lock_timeout_ms: int, attempts: int, dsn: str | None,
     schema: str | None, config_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Apply what is pending, a transaction each; safe beside applications that write.
+    """Apply the pending migrations, each in its own transaction.
 
-    Run it with --phase pre before the release that needs it is deployed, and with --phase post when no process of the
-    one before runs any more; without --phase everything is applied.
+    Safe while applications write. Run it with --phase pre before you deploy the release that needs it, and with
+    --phase post when no process of the previous release runs any more. Without --phase everything is applied.
     """
     names = outbox_names(schema, config_path)
     settings = _settings(names, partitioned or None, publication, lock_timeout_ms, attempts)
     with _migrator(dsn, config_path, settings) as migrator:
         applied = migrator.up(phase)
-    _say(applied, "applied", as_json=as_json, nothing="nothing was pending")
+    _print_revisions(applied, "applied", as_json=as_json, nothing="no migration is pending")
 
 
 @group.command("down")
-@click.option("--to", "target", required=True, help="The revision to go back to; base: drop all tables.")
-@click.option("--with-data", is_flag=True, help="Drop tables that have rows, too.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--to", "target", required=True, help="Revision to return to; base: drop all tables.")
+@click.option("--with-data", is_flag=True, help="Also drop tables that have rows.")
+@click.option("--yes", is_flag=True, help="Revert without asking.")
 @_lock_option
 @_attempts_option
-@_placing
+@_database_options
 def down_command(
     target: str, with_data: bool, yes: bool, lock_timeout_ms: int, attempts: int, dsn: str | None, schema: str | None,
     config_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Undo migrations down to a revision. Refused for tables that have rows, unless --with-data."""
+    """Revert migrations down to a revision.
+
+    Refuses to drop tables that have rows, unless --with-data is given.
+    """
     from cdc.errors import UsageError
 
     names = outbox_names(schema, config_path)
-    if not output.confirm(f"Undo the migrations of schema {names.schema} down to {target}?", yes=yes):
-        raise UsageError("nothing was undone", hint="answer y, or say --yes")
+    if not output.confirm(f"Revert the migrations of schema {names.schema} down to {target}?", yes=yes):
+        raise UsageError("nothing was reverted", hint="answer y, or pass --yes")
     settings = _settings(names, None, "", lock_timeout_ms, attempts)
     with _migrator(dsn, config_path, settings) as migrator:
         undone = migrator.down(target, with_data=with_data)
-    _say(undone, "undone", as_json=as_json, nothing="nothing was to be undone")
+    _print_revisions(undone, "undone", as_json=as_json, nothing="no migration to revert")
 
 
 @group.command("status")
-@_placing
+@_database_options
 def status_command(dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool) -> None:
     """Show which migrations are applied and which are pending."""
     names = outbox_names(schema, config_path)
@@ -122,18 +138,21 @@ def status_command(dsn: str | None, schema: str | None, config_path: Path | None
             table.add_row(one.id, one.phase, word, one.title)
     output.show_table(table)
     if state.partitioned is not None:
-        output.note(f"the outbox is {'partitioned by day' if state.partitioned else 'one table'}")
+        output.note(f"the outbox is {'partitioned by day' if state.partitioned else 'not partitioned'}")
 
 
 @group.command("sql")
-@_deploying
-@click.option("--since", default="base", show_default=True, help="The revision the database is at.")
+@_deployment_options
+@click.option("--since", default="base", show_default=True, help="Current revision of the database.")
 @schema_option
 @config_option
 def sql_command(
     phase: Phase | None, partitioned: bool, publication: str, since: str, schema: str | None, config_path: Path | None
 ) -> None:
-    """Print the statements of `cdc migrate up` for a DBA. Asks no database."""
+    """Print the SQL of `cdc migrate up` for a DBA.
+
+    Connects to no database.
+    """
     from outbox.revisions import script
 
     names = outbox_names(schema, config_path)
@@ -142,9 +161,12 @@ def sql_command(
 
 
 @group.command("check")
-@_placing
+@_database_options
 def check_command(dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Compare the tables with the models of this release. Exit code 1 when they differ."""
+    """Compare the tables with the models of this release.
+
+    Exit code 1 when they differ.
+    """
     from cdc.errors import EXIT_FAILED, EXIT_OK
 
     names = outbox_names(schema, config_path)
@@ -153,7 +175,7 @@ def check_command(dsn: str | None, schema: str | None, config_path: Path | None,
     if as_json:
         output.show_json({"schema": names.schema, "differences": found})
     elif not found:
-        output.done(f"schema {names.schema} is what the models say")
+        output.done(f"schema {names.schema} matches the models")
     else:
         for sentence in found:
             output.refused(sentence)
@@ -163,14 +185,14 @@ def check_command(dsn: str | None, schema: str | None, config_path: Path | None,
 @group.command("partition")
 @_lock_option
 @_attempts_option
-@_placing
+@_database_options
 def partition_command(
     lock_timeout_ms: int, attempts: int, dsn: str | None, schema: str | None, config_path: Path | None, as_json: bool
 ) -> None:
-    """Exchange an outbox of one table for one that is partitioned by day, while applications write.
+    """Replace an unpartitioned outbox with one partitioned by day.
 
-    Nothing is copied: rows of before are in the WAL, and stay in the old table under another name. Drop that when
-    capture is past them.
+    Applications may write meanwhile. No row is copied: existing rows are in the WAL and stay in the old table, which
+    gets another name. Drop it when capture has passed its rows.
     """
     names = outbox_names(schema, config_path)
     settings = _settings(names, None, "", lock_timeout_ms, attempts)
@@ -179,9 +201,7 @@ def partition_command(
     if as_json:
         output.show_json({"schema": names.schema, "before": before})
     else:
-        output.done(
-            f"{names.schema}.{names.outbox} is partitioned by day; the table of before is {names.schema}.{before}"
-        )
+        output.done(f"{names.schema}.{names.outbox} is partitioned by day; the old table is {names.schema}.{before}")
 
 
 def _settings(
@@ -199,19 +219,19 @@ def _settings(
 
 @contextmanager
 def _migrator(dsn: str | None, config_path: Path | None, settings: Settings) -> Iterator[Migrator]:
-    """A migrator on the database that is meant; its refusals become errors of the command line."""
+    """Open a migrator on the selected database; its errors become errors of the command line."""
     from cdc.config.secret import Secret
 
     source = Secret(dsn) if dsn else configuration(config_path).source.dsn
     with _translated():
         from outbox.migrate import Migrator
 
-        with output.waiting("asking the database"):
+        with output.waiting("connecting to the database"):
             yield Migrator(lambda: _connect(source), settings)
 
 
 def _connect(dsn: Secret) -> object:
-    """A session of SQLAlchemy's: no autocommit, or a migration would not be one transaction."""
+    """Connect without autocommit, so that each migration is one transaction."""
     from cdc.replication.connect import connect
 
     connection = connect(dsn, application_name=_APPLICATION)
@@ -234,13 +254,13 @@ def _translated() -> Iterator[None]:
         if error.name not in {"sqlalchemy", "alembic"}:
             raise
         raise ConfigError(
-            f"the package {error.name!r} is not installed; migrations need it",
+            f"migrations need the package {error.name!r}, which is not installed",
             hint="it is an extra",
             command="pip install 'tailrace[capture,outbox]'",
         ) from error
 
 
-def _say(revisions: list[Revision], word: str, *, as_json: bool, nothing: str) -> None:
+def _print_revisions(revisions: list[Revision], word: str, *, as_json: bool, nothing: str) -> None:
     if as_json:
         output.show_json({word: [_document(one) for one in revisions]})
         return

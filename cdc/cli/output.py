@@ -1,7 +1,6 @@
-"""How commands print: results on stdout, the rest on stderr, tables for people, one JSON document for programs.
+"""Prints for all commands: results on stdout, the rest on stderr, tables for people, one JSON document for programs.
 
-Names come from databases and may hold anything, so nothing here is read as markup, and control characters are shown
-as escapes.
+Names come from databases and may hold anything: nothing here is parsed as markup, and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from rich.text import Text
 from cdc.errors import TailraceError
 
 WHERE: Final = ("slot", "publication", "table", "topic", "lsn", "pid")
-"""Facts of an error that say where, in the order they are printed; only those the message leaves out."""
+"""Facts of an error that locate it, in the order in which they are printed, unless the message has them."""
 
-_LATE_S: Final = 3.0  # then a script's log says what is waited for
-_LASTING: Final = frozenset({"GAP", "DIVERGED", "FENCED"})  # states worth a word outside the daemon
-# Control characters, and those that turn the direction of what follows, which make one name look like another.
+_LATE_S: Final = 3.0  # then the log of a script shows what the command waits for
+_LASTING: Final = frozenset({"GAP", "DIVERGED", "FENCED"})  # states shown in errors of every command
+# Control characters, and marks of text direction, which can make one name look like another.
 _HIDDEN: Final = (*range(32), *range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _VISIBLE: Final = {code: repr(chr(code))[1:-1] for code in _HIDDEN}
 _VISIBLE_SQL: Final = {code: text for code, text in _VISIBLE.items() if chr(code) not in "\t\n"}
 
 
 def plain(text: str) -> str:
-    """`text` on one line, control characters as escapes."""
+    """Return `text` on one line, control characters escaped."""
     return text.translate(_VISIBLE)
 
 
 def statement(text: str) -> str:
-    """As `plain` for SQL and commands, which may have lines."""
+    """Like `plain`, for SQL and commands, which may have several lines."""
     return text.translate(_VISIBLE_SQL)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on today's stdout or stderr; plain text when that is no terminal."""
+    """Return a console on the current stdout or stderr; plain text if that is not a terminal."""
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
@@ -52,28 +51,28 @@ def show_json(value: object) -> None:
 
 
 def show_script(text: str) -> None:
-    """Print SQL to be run: as `statement` on a terminal, byte for byte elsewhere."""
-    # Not click.echo: it drops what looks like a colour, which a name may hold.
+    """Print SQL: as by `statement` on a terminal, byte for byte elsewhere."""
+    # Not click.echo: it strips escape sequences, which a name may hold.
     sys.stdout.write(statement(text) if sys.stdout.isatty() else text)
 
 
 def note(text: str) -> None:
-    """A line for people on stderr."""
+    """Print a line for people on stderr."""
     console(stderr=True).print(Text(plain(text), style="dim"))
 
 
 def done(text: str) -> None:
-    """A line on stdout that says what was done."""
+    """Print a line on stdout that reports a success."""
     console().print(Text.assemble(("✓ ", "green"), plain(text)))
 
 
 def refused(text: str) -> None:
-    """A line on stderr that says what was not done."""
+    """Print a line on stderr that reports a failure."""
     console(stderr=True).print(Text.assemble(("✗ ", "red"), plain(text)))
 
 
 def show_error(error: TailraceError, *, as_json: bool = False) -> None:
-    """Say on stderr what happened, where, what to do, and what to try."""
+    """Print on stderr what failed, where, a hint, and a command to try."""
     if as_json:
         click.echo(json.dumps({"error": as_document(error)}, indent=2, ensure_ascii=False), err=True)
         return
@@ -91,7 +90,7 @@ def show_error(error: TailraceError, *, as_json: bool = False) -> None:
 
 
 def as_document(error: TailraceError) -> dict[str, object]:
-    """An error for programs; facts as text unless they are numbers."""
+    """Return an error for programs; facts are text unless they are numbers."""
     facts = {name: _json_value(value) for name, value in error.facts.items() if value is not None}
     return {
         "class": type(error).__name__,
@@ -105,7 +104,7 @@ def as_document(error: TailraceError) -> dict[str, object]:
 
 
 def table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """An empty table in the style of every command; `right` names the columns of numbers."""
+    """Return an empty table in the style of all commands; `right` names the columns of numbers."""
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -113,7 +112,7 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def show_table(made: Table) -> None:
-    """Print it on stdout, as wide as it needs to be where nobody's terminal limits it."""
+    """Print a table on stdout; not limited in width unless stdout is a terminal."""
     out = Console(highlight=False, markup=False, emoji=False)
     if not out.is_terminal:
         out = Console(highlight=False, markup=False, emoji=False, width=400)
@@ -131,7 +130,7 @@ def confirm(question: str, *, yes: bool) -> bool:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show on stderr what is waited for: a spinner on a terminal, elsewhere a line once it takes a few seconds."""
+    """Show on stderr what the command waits for: a spinner on a terminal, else one line after a few seconds."""
     out = console(stderr=True)
     if not out.is_terminal:
         late = threading.Timer(_LATE_S, note, (f"{what} ...",))
@@ -147,7 +146,7 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def size(count_bytes: int | None) -> str:
-    """``1.5 GiB``; empty for None."""
+    """Return e.g. ``1.5 GiB``; empty for None."""
     if count_bytes is None:
         return ""
     amount = float(count_bytes)
@@ -156,6 +155,20 @@ def size(count_bytes: int | None) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Return e.g. ``0.3 s``, ``12 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    if hours < 2:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{hours} h {minutes % 60} min"
+    return f"{hours // 24} d {hours % 24} h"
 
 
 def _json_value(value: object) -> object:

@@ -1,4 +1,4 @@
-"""`cdc run`: the daemon, in the foreground, until a signal or until a person is needed."""
+"""`cdc run`: runs capture in the foreground until a signal arrives or an operator is needed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cdc.cli.exit_message import run_logged
 
 
 @click.command("run")
-@click.option("--with-sinks", is_flag=True, help="Keep every sink of the configuration running too.")
-@click.option("--json-logs", is_flag=True, help="Log JSON also to a terminal (a pipe or file always gets JSON).")
+@click.option("--with-sinks", is_flag=True, help="Also run every configured sink.")
+@click.option("--json-logs", is_flag=True, help="Log JSON on a terminal too  [default: JSON only to a pipe or file].")
 @click.option("-v", "--verbose", is_flag=True, help="Log every batch and every retry.")
 @config_option
 def command(with_sinks: bool, json_logs: bool, verbose: bool, config_path: Path | None) -> int:
     """Capture changes into Kafka until stopped.
 
-    SIGTERM and Ctrl-C end it in order; being killed at any moment loses nothing either. It waits by itself for
-    servers that are away; exit code 3 means that a person must act, and the error says what to do.
+    SIGTERM and Ctrl-C stop it in order; a kill at any moment loses nothing either. It waits for servers that are
+    unavailable. Exit code 3 means that an operator must act; the error says how.
 
-    With --with-sinks each sink runs in a process of its own, as by `cdc sink run`. One that fails is started again;
-    one that needs a person stays down and is named in the log. Capture goes on in any case, and they end with it.
+    With --with-sinks each sink runs in its own process, as with `cdc sink run`. A sink that fails is restarted; one
+    that needs an operator stays down, and the log names it. Capture continues either way. The sinks stop with capture.
     """
     from cdc.telemetry import log
 

@@ -1,4 +1,4 @@
-"""`cdc sink`: run sinks, and see how far they are."""
+"""`cdc sink`: runs sinks and shows their state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from cdc.cli import output, sink_query_command, sink_rebuild_command, sink_status_command
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.cli.exit_message import run_logged
-from cdc.cli.sink_status_command import seen, sink_table
+from cdc.cli.sink_status_command import all_sinks, sink_table
 from cdc.cli.tail_command import FROM
 from cdc.config.load import SINK_NAME
 from cdc.config.settings import Applied
@@ -24,18 +24,28 @@ if TYPE_CHECKING:
 
 @click.group("sink")
 def group() -> None:
-    """What is kept in step with the log: search indexes, caches, lake tables."""
+    """Run sinks, show their state, pause and rebuild them.
+
+    Sinks keep search indexes, caches and lake tables up to date with the log.
+    """
 
 
 @group.command("run")
 @click.argument("name")
-@click.option("--master", metavar="URL", help="Spark master in place of the configured one: local[4], spark://...")
-@click.option("--from", "start", help=f"Search and cache, with --as: where to begin: {FROM}.")
-@click.option("--as", "as_name", metavar="NAME2", help="Search and cache: into a target of its own of this name.")
-@click.option("--instance", default="", help="Search and cache: a name in the group that stays over restarts.")
-@click.option("--json-logs", is_flag=True, help="Log JSON also to a terminal (a pipe or file always gets JSON).")
-@click.option("--until-eof", is_flag=True, hidden=True, help="End as by SIGTERM at the end of the standard input.")
-@click.option("--report-fd", type=int, hidden=True, help="Write a line of JSON about this process there.")
+@click.option(
+    "--master", metavar="URL", help="Lake: Spark master, e.g. local[4] or spark://...  [default: configured]."
+)
+@click.option("--from", "start", help=f"Search and cache, with --as: where to start: {FROM}.")
+@click.option("--as", "as_name", metavar="NAME2", help="Search and cache, with --from: name of the second target.")
+@click.option("--instance", default="", help="Search and cache: static group member id that survives restarts.")
+@click.option("--json-logs", is_flag=True, help="Log JSON on a terminal too  [default: JSON only to a pipe or file].")
+@click.option("--until-eof", is_flag=True, hidden=True, help="Stop, as by SIGTERM, at the end of standard input.")
+@click.option(
+    "--report-fd",
+    type=int,
+    hidden=True,
+    help="Write reports about this process, one JSON line each, to this descriptor.",
+)
 @config_option
 def run_command(
     name: str,
@@ -49,13 +59,13 @@ def run_command(
     report_fd: int | None,
     config_path: Path | None,
 ) -> int:
-    """Keep the sink NAME in step with the log until stopped.
+    """Keep the sink NAME up to date with the log until stopped.
 
-    Several processes of one search or cache sink share its partitions. SIGTERM and Ctrl-C end it in order, what is
-    under way finished first; being killed at any moment loses nothing either.
+    Several processes of one search or cache sink share its partitions. SIGTERM and Ctrl-C stop it after the work in
+    progress; a kill at any moment loses nothing either.
 
-    --from with --as replays history into another target, beside the first and without disturbing it: with the
-    settings of NAME, under the name NAME2. It goes on where it was when it is started again.
+    --from with --as replays history into a second target named NAME2, with the settings of NAME. The target of NAME is
+    not affected. A later start with the same options resumes the replay.
     """
     from cdc.telemetry import log
 
@@ -67,23 +77,23 @@ def run_command(
         if isinstance(sink_of(config, name), Applied):
             from cdc.run.app import run_applied
 
-            _refuse(master is not None, "--master is for a warehouse")
+            _refuse(master is not None, "--master applies to lake sinks only")
             replay = replay_of(start, as_name)
             run_applied(config, name, until_eof=until_eof, replay=replay, instance=instance, report_fd=report_fd)
             return
-        from cdc.cli.download_bars import Bars
+        from cdc.cli.progress_bars import DownloadBars
         from cdc.run.app import run_sink
 
-        _refuse(bool(start or as_name or instance), "--from, --as and --instance are for search and cache")
-        with Bars() as told:
-            run_sink(config, name, told, master=master, until_eof=until_eof, report_fd=report_fd)
+        _refuse(bool(start or as_name or instance), "--from, --as and --instance apply to search and cache sinks only")
+        with DownloadBars() as bars:
+            run_sink(config, name, bars, master=master, until_eof=until_eof, report_fd=report_fd)
 
     with log.bound(sink=as_name or name):
         return run_logged(work, "sink_stopped", as_json=as_json)
 
 
 def replay_of(start: str | None, name: str | None) -> Replay | None:
-    """What --from and --as mean together. Raises UsageError when one of them is missing."""
+    """Return the replay that --from and --as ask for, or None. Raises UsageError when one of them is missing."""
     from cdc.cli.tail_command import parse_start
     from sinks.compose import Replay
 
@@ -91,12 +101,12 @@ def replay_of(start: str | None, name: str | None) -> Replay | None:
         return None
     if start is None or name is None:
         raise UsageError(
-            "--from and --as come together: another place in the log is for another target",
-            hint="a sink itself always goes on where it is",
+            "--from and --as must be given together",
+            hint="a sink itself always continues from its own position; a replay needs a second target",
             command="cdc sink run NAME --from beginning --as NAME2",
         )
     if SINK_NAME.fullmatch(name) is None:
-        raise UsageError(f"--as {name!r}: a name has lower-case letters, digits and underscores, 40 at most")
+        raise UsageError(f"invalid --as {name!r}: use at most 40 lower-case letters, digits and underscores")
     return Replay(parse_start(start), name)
 
 
@@ -109,13 +119,13 @@ def _refuse(wrong: bool, message: str) -> None:
 @config_option
 @json_option
 def list_command(config_path: Path | None, as_json: bool) -> None:
-    """Show the sinks of the configuration and how far each is."""
-    found = seen(configuration(config_path))
+    """Show the configured sinks and their positions."""
+    found = all_sinks(configuration(config_path))
     if as_json:
         output.show_json({"sinks": found})
         return
     if not found:
-        output.note("the configuration has no sinks; add a table [sinks.NAME]")
+        output.note("no sink is configured; add a section [sinks.NAME]")
         return
     output.show_table(sink_table(found))
 

@@ -1,4 +1,4 @@
-"""The sinks of a pipeline in `cdc status`: from the daemon that keeps them running, else from Kafka."""
+"""The sinks in `cdc status`: from the daemon that supervises them, else from Kafka."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from cdc.cli import output, sink_status_command
-from cdc.cli.status_text import duration
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
 from cdc.model.sink_report import UNKNOWN
 
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def sinks_of(config: Config, daemon: dict[str, Any] | None) -> list[dict[str, Any]] | None:
-    """Documents of all sinks; empty without any in the configuration, None while Kafka does not say.
+    """Return the documents of all sinks; empty if none is configured, None while Kafka does not answer.
 
-    A daemon that runs with its sinks knows them best. Other sinks run elsewhere, and Kafka has their reports.
+    A daemon started with --with-sinks knows its sinks best. Otherwise the sinks' reports are in Kafka.
     """
     if not config.sinks:
         return []
@@ -28,13 +27,13 @@ def sinks_of(config: Config, daemon: dict[str, Any] | None) -> list[dict[str, An
     if isinstance(kept, dict):
         return [{"name": name, **_alive(one)} for name, one in sorted(kept.items())]
     try:
-        return sink_status_command.seen(config)
+        return sink_status_command.all_sinks(config)
     except TailraceError:
         return None
 
 
 def exit_code(code: int, document: dict[str, Any]) -> int:
-    """Of `cdc status`: `code` is that of capture alone, and the sinks count when it is 0."""
+    """Return the exit code of `cdc status`: `code` is that of capture alone; the sinks count when it is 0."""
     if code != EXIT_OK:
         return code
     sinks = document["sinks"]
@@ -42,9 +41,9 @@ def exit_code(code: int, document: dict[str, Any]) -> int:
 
 
 def with_sinks(grid: Table, document: dict[str, Any]) -> Table:
-    """The lines for people, with a line for each sink."""
+    """Add a line for each sink to the lines for people."""
     if document["sinks"] is None:
-        grid.add_row("sinks", Text("unknown: Kafka has their state, and does not answer", style="red"))
+        grid.add_row("sinks", Text("unknown: their state is in Kafka, which does not answer", style="red"))
     for one in document["sinks"] or []:
         bad = sink_status_command.exit_code([one]) != EXIT_OK
         grid.add_row(f"sink {output.plain(one['name'])}", Text(_line(one), style="bold red" if bad else ""))
@@ -60,14 +59,14 @@ def _line(one: dict[str, Any]) -> str:
     if one.get("restarts"):
         parts.append(f"{one['restarts']} restarts")
     if one.get("next_start_seconds") is not None:
-        parts.append(f"started again in {one['next_start_seconds']:.0f} s")
+        parts.append(f"restarts in {one['next_start_seconds']:.0f} s")
     return ", ".join(parts)
 
 
 def _alive(one: dict[str, Any]) -> dict[str, Any]:
-    """A daemon's document in the form of `cdc sink status`: it starts a process that has ended again by itself."""
+    """Convert a daemon's document to the form of `cdc sink status`; the daemon restarts a process that has ended."""
     age_s, runs = one.get("report_age_seconds"), one.get("pid") is not None
     found = {**one, "workers": int(runs), "ended": not runs, "heartbeat_age_seconds": age_s}
     if one["state"] == UNKNOWN:
-        found["reason"] = f"its process {one['pid']} runs and has not reported for {duration(age_s or 0.0)}"
+        found["reason"] = f"its process {one['pid']} has not reported for {output.duration(age_s or 0.0)}"
     return found

@@ -1,4 +1,4 @@
-"""`cdc sink query`: stored queries, which documents are matched with as they change."""
+"""`cdc sink query`: manages stored queries, which changed documents are matched against."""
 
 from __future__ import annotations
 
@@ -22,21 +22,26 @@ if TYPE_CHECKING:
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
-_table = click.option("--table", required=True, metavar="SCHEMA.TABLE", help="The table whose documents it is about.")
+_table = click.option("--table", required=True, metavar="SCHEMA.TABLE", help="Table whose documents are matched.")
 
 
 @click.group("query")
 def group() -> None:
-    """Queries of a search sink that changed documents are matched with."""
+    """Manage the stored queries of a search sink.
+
+    Each changed document is matched against the stored queries.
+    """
 
 
 @group.command("add")
 @click.argument("name")
 @click.argument("query_id")
 @_table
-@click.option("--query", "text", help='As under "query" in a search: \'{"match": {"name": "apple"}}\'.')
-@click.option("--file", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file with it.")
-@click.option("--replay", is_flag=True, help="Match what the topic holds already, too.")
+@click.option("--query", "text", help='Query clause of a search, e.g. \'{"match": {"name": "apple"}}\'.')
+@click.option(
+    "--file", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="File with the query."
+)
+@click.option("--replay", is_flag=True, help="Also match the rows that are already in the topic.")
 @config_option
 @json_option
 def add_command(
@@ -50,10 +55,10 @@ def add_command(
     config_path: Path | None,
     as_json: bool,
 ) -> None:
-    """Store a query for the search sink NAME, under QUERY_ID; another one under the same id replaces it.
+    """Store a query under QUERY_ID for the search sink NAME.
 
-    Each row that matches and is applied from now on (workers hear of it within 2 s) becomes a record on
-    `<name>.__matches`. A record's key tells it from all others; it may come again, never get lost.
+    Replaces a query with the same id. Workers use it within 2 s: each row that matches from then on becomes a record on
+    `<name>.__matches`. A match may be repeated, under the same key, but is never lost.
     """
     from sinks.search.rebuild_job import replay_query
     from sinks.search.stored_queries import StoredQueries
@@ -68,8 +73,8 @@ def add_command(
             {"sink": name, "table": table, "query": query_id, "version": stored.version, "matched": matched}
         )
     else:
-        more = f"; {matched} rows of the topic match" if replay else ""
-        output.done(f"{query_id} is stored, version {stored.version}{more}")
+        more = f"; {matched} existing rows match" if replay else ""
+        output.done(f"stored {query_id}, version {stored.version}{more}")
 
 
 @group.command("list")
@@ -77,7 +82,7 @@ def add_command(
 @config_option
 @json_option
 def list_command(name: str, config_path: Path | None, as_json: bool) -> None:
-    """Show the queries of the search sink NAME."""
+    """Show the stored queries of the search sink NAME."""
     from sinks.search.stored_queries import StoredQueries
 
     with _shop(name, (), config_path) as (shop, tables):
@@ -101,7 +106,7 @@ def list_command(name: str, config_path: Path | None, as_json: bool) -> None:
 @config_option
 @json_option
 def remove_command(name: str, query_id: str, *, table: str, config_path: Path | None, as_json: bool) -> None:
-    """Forget a query of the search sink NAME."""
+    """Remove a stored query of the search sink NAME."""
     from sinks.search.stored_queries import StoredQueries
 
     _check(query_id)
@@ -110,7 +115,7 @@ def remove_command(name: str, query_id: str, *, table: str, config_path: Path | 
     if as_json:
         output.show_json({"sink": name, "table": table, "query": query_id, "removed": was_there})
     else:
-        output.done(f"{query_id} is removed" if was_there else f"there was no query {query_id}")
+        output.done(f"removed {query_id}" if was_there else f"no query {query_id} was stored")
 
 
 def _shop(
@@ -132,16 +137,16 @@ def _settings(config: Any, name: str) -> dict[str, Any]:
 def _query(query_id: str, text: str | None, file: Path | None) -> dict[str, Any]:
     _check(query_id)
     if (text is None) == (file is None):
-        raise UsageError("a query comes by --query or by --file", command="cdc sink query add --help")
+        raise UsageError("give the query with either --query or --file", command="cdc sink query add --help")
     try:
         found = json.loads(text if text is not None else file.read_text() if file else "")
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the query is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise UsageError("the query is no JSON object")
+        raise UsageError("the query must be a JSON object")
     return found
 
 
 def _check(query_id: str) -> None:
     if _ID.fullmatch(query_id) is None:
-        raise UsageError(f"{query_id!r} is no id of a query: letters, digits, _ and -, 100 at most")
+        raise UsageError(f"invalid query id {query_id!r}: use at most 100 letters, digits, _ and -")

@@ -1,4 +1,4 @@
-"""`cdc sink rebuild` and `cdc sink rollback`: a search index anew, and the way back."""
+"""`cdc sink rebuild` and `cdc sink rollback`: rebuild a search index or cache, and undo a rebuild."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ if TYPE_CHECKING:
     from sinks.search.rebuild import SwapResult
     from sinks.search.rebuild_job import RebuildRequest
 
-_tables = click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only this one; repeatable.")
+_tables = click.option(
+    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only this table; repeatable  [default: all]."
+)
 
 
 @click.command("rebuild")
 @click.argument("name")
 @_tables
-@click.option("--accept-refused", is_flag=True, help="Go on without records that the new index does not take.")
+@click.option("--accept-refused", is_flag=True, help="Continue without records that the new index rejects.")
 @config_option
 @json_option
 def rebuild_command(
     name: str, tables: tuple[str, ...], accept_refused: bool, config_path: Path | None, as_json: bool
 ) -> None:
-    """Fill the search sink or cache NAME from the topics anew.
+    """Rebuild the search sink or cache NAME from its topics.
 
-    Search: new indices are filled, and readers search them then. The ones that are there are searched meanwhile, and
-    kept for `cdc sink rollback`. Workers go on, and stand still for the last moment. When a column has another type
-    now, or the sink's settings other fields, this is what makes them fit. Killed at any moment it can be run again.
+    Search: fills new indices, then switches readers to them. Readers search the old indices meanwhile; these are kept
+    for `cdc sink rollback`. Workers keep running and pause only for the switch. Rebuild after a column changes its
+    type, or after the sink's settings change its fields. A rebuild that was killed can be run again.
 
-    Cache: all rows of the sink are taken away, and the next `cdc sink run` brings them again; readers miss until then.
-    No worker may run.
+    Cache: removes all rows of the sink; the next `cdc sink run` fills it again, and readers miss until then. No worker
+    may run.
     """
     from cdc.config.settings import Cache
     from cdc.config.sink_kinds import sink_of
@@ -48,7 +50,10 @@ def rebuild_command(
     settings = sink_of(config, name)
     if isinstance(settings, Cache):
         if tables or accept_refused:
-            raise UsageError("a cache is emptied as a whole", command=f"cdc sink rebuild {name}")
+            raise UsageError(
+                "--table and --accept-refused apply to search sinks only; a cache is emptied as a whole",
+                command=f"cdc sink rebuild {name}",
+            )
         _empty(config, name, settings, as_json)
         return
     _show(rebuild_indices, RebuildRequest(config, name, tables, accept_refused), as_json)
@@ -60,9 +65,9 @@ def rebuild_command(
 @config_option
 @json_option
 def rollback_command(name: str, tables: tuple[str, ...], config_path: Path | None, as_json: bool) -> None:
-    """Have readers of the search sink NAME search the indices before the last rebuild, brought up to date first.
+    """Switch the search sink NAME back to the indices before the rebuild.
 
-    Run it again to go forth again.
+    The old indices are first brought up to date. Run it again to return to the new ones.
     """
     from sinks.search.rebuild_job import RebuildRequest, roll_back_indices
 
@@ -80,7 +85,7 @@ def _empty(config: Config, name: str, settings: Cache, as_json: bool) -> None:
     if as_json:
         output.show_json({"sink": name, "emptied": tables})
     else:
-        output.done(f"{name} is empty ({', '.join(tables)}); `cdc sink run {name}` fills it")
+        output.done(f"emptied {name} ({', '.join(tables)}); `cdc sink run {name}` fills it again")
 
 
 def _show(work: Callable[[RebuildRequest, Clock], Iterator[SwapResult]], what: RebuildRequest, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`cdc sink status`, `pause` and `resume`: how far sinks are, and whether they go on."""
+"""`cdc sink status`, `pause` and `resume`: show how far sinks are, stop them from applying, and resume them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rich.text import Text
 
 from cdc.cli import output, wait_notice
 from cdc.cli.command_options import config_option, configuration, json_option
-from cdc.cli.status_text import duration
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.model.sink_report import STUCK, UNKNOWN, needs_operator
 
@@ -38,17 +37,17 @@ _COLUMNS: Final = {
 @config_option
 @json_option
 def status_command(name: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Show state, workers and lag of the sink NAME, or of every sink.
+    """Show state, workers and lag of the sink NAME (default: all).
 
-    Reads Kafka, and the lake of a warehouse, so it works from any machine. The state is what the workers reported in
-    the last 45 s. Exit code 3 when a sink needs an operator, 1 when no worker is alive.
+    Reads Kafka, and the lake of a warehouse, so it works on any machine. The state is what the workers reported in
+    the last 45 s. Exit code 3 when a sink needs an operator, 1 when a sink has no live worker.
     """
     from cdc.config.sink_kinds import sink_of
 
     config = configuration(config_path)
     if name is not None:
         sink_of(config, name)
-    found = [one for one in seen(config) if name in (None, one["name"])]
+    found = [one for one in all_sinks(config) if name in (None, one["name"])]
     if as_json:
         output.show_json({"sinks": found} if name is None else found[0])
     elif found:
@@ -57,19 +56,27 @@ def status_command(name: str | None, config_path: Path | None, as_json: bool) ->
             for note in notes(one):
                 output.note(f"{one['name']}: {note}")
     else:
-        output.note("the configuration has no sinks; add a table [sinks.NAME]")
+        output.note("no sink is configured; add a section [sinks.NAME]")
     return exit_code(found)
 
 
 @click.command("pause")
 @click.argument("name")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for the workers.",
+)
 @config_option
 @json_option
 def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json: bool) -> None:
-    """Have the sink NAME apply nothing, over restarts too, until `cdc sink resume`.
+    """Pause the sink NAME until `cdc sink resume`.
 
-    Returns when each of its processes has committed what it applied and says that it stands still.
+    A paused sink applies nothing, also after a restart. Returns when all its processes have committed what they applied
+    and report that they are paused.
     """
     from cdc.clock import SystemClock
     from cdc.config.sink_kinds import applied_of
@@ -81,7 +88,7 @@ def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json
     if as_json:
         output.show_json({"sink": name, "paused": True, "workers": workers})
     else:
-        output.done(f"{name} is paused; {workers} workers have stopped")
+        output.done(f"paused {name}; {workers} workers have stopped applying")
 
 
 @click.command("resume")
@@ -89,7 +96,7 @@ def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json
 @config_option
 @json_option
 def resume_command(name: str, config_path: Path | None, as_json: bool) -> None:
-    """Have a paused sink go on where it was."""
+    """Resume a paused sink from its position."""
     from cdc.config.sink_kinds import applied_of
     from sinks.state.pause import resume_sink
 
@@ -99,14 +106,14 @@ def resume_command(name: str, config_path: Path | None, as_json: bool) -> None:
     if as_json:
         output.show_json({"sink": name, "paused": False, "was_paused": was_paused})
     else:
-        output.done(f"{name} goes on" if was_paused else f"{name} was not paused")
+        output.done(f"resumed {name}" if was_paused else f"{name} was not paused")
 
 
 COMMANDS: Final = (status_command, pause_command, resume_command)
 
 
-def seen(config: Config) -> list[dict[str, Any]]:
-    """Every sink of the configuration, as documents."""
+def all_sinks(config: Config) -> list[dict[str, Any]]:
+    """Return the documents of all configured sinks."""
     from cdc.clock import SystemClock
     from sinks.operate.sink_view import sink_documents
 
@@ -115,42 +122,44 @@ def seen(config: Config) -> list[dict[str, Any]]:
 
 
 def exit_code(found: Sequence[dict[str, Any]]) -> int:
-    """3 when a sink needs an operator, 1 when one has no worker that is known to be alive."""
+    """Return 3 when a sink needs an operator, 1 when one has no worker that is known to be alive."""
     if any(needs_operator(one["state"]) for one in found):
         return EXIT_OPERATOR
     return EXIT_FAILED if any(not one["workers"] or one["state"] in {STUCK, UNKNOWN} for one in found) else EXIT_OK
 
 
 def shown_state(one: dict[str, Any]) -> str:
-    """The state; with the age of the last heartbeat where that is all there is."""
+    """Return the state; with the age of the last heartbeat if nothing else is known."""
     state, age_s = str(one["state"]), one.get("heartbeat_age_seconds")
     if one.get("workers") or age_s is None:
         reason = one.get("reason")
         return f"{state} ({reason})" if reason and state == "WAITING" else state
-    ago = f"{duration(age_s)} ago"
+    ago = f"{output.duration(age_s)} ago"
     return f"{state}, ended {ago}" if one.get("ended") else f"{state}? last heartbeat {ago}"
 
 
 def notes(one: dict[str, Any]) -> list[str]:
-    """What a person should know beside the table."""
+    """Return notes about a sink for people, shown below the table."""
     found = [str(one["busy"])] if one.get("busy") else []
     error = one.get("error")
     if error and (one["state"] == "WAITING" or needs_operator(one["state"])):
         found.append(output.plain(f"{error.get('error')}: {error.get('message')}"))
         found += [f"hint: {output.plain(error['hint'])}"] if error.get("hint") else []
     if one["state"] == STUCK:
-        found.append("the worker's loop has made no turn for two minutes; end that process, it starts where it was")
+        found.append(
+            "the worker's loop has hung for two minutes; end that process, a new one resumes from its position"
+        )
     if one["state"] == UNKNOWN and one.get("reason"):
         found.append(output.plain(str(one["reason"])))
     elif one["state"] == UNKNOWN:
-        found.append("its group has members, and no worker has ever reported; update the workers")
+        found.append("its group has members, but no worker has ever reported; update the workers")
     if not one.get("workers") and one["state"] != UNKNOWN:
-        found.append(f"no worker is alive; start `cdc run --with-sinks`, or `cdc sink run {one['name']}`")
+        found.append(f"no worker runs; start `cdc run --with-sinks` or `cdc sink run {one['name']}`")
     return found
 
 
 def sink_table(found: Sequence[dict[str, Any]]) -> Table:
-    """For people: the columns that any of these has."""
+    """Return a table for people, with the columns that at least one sink has."""
     columns = [key for key in _COLUMNS if any(key in one for one in found)]
     titles = [_COLUMNS[key] for key in columns]
     right = [_COLUMNS[key] for key in columns if key in {"workers", "lag_records", "lag_seconds", "cut"}]

@@ -1,4 +1,4 @@
-"""`cdc slot`: look at replication slots, make ours, drop one, make ours anew and repair the log."""
+"""`cdc slot`: lists replication slots, creates and drops one, and repairs the log with a new slot."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ _WAL_STYLES: Final = {"reserved": "green", "extended": "yellow", "unreserved": "
 
 @click.group("slot")
 def group() -> None:
-    """Replication slots: what PostgreSQL keeps WAL for."""
+    """List, create, drop and recreate replication slots.
+
+    PostgreSQL keeps WAL for every slot.
+    """
 
 
 @group.command("list")
 @config_option
 @json_option
 def list_command(config_path: Path | None, as_json: bool) -> None:
-    """Show every slot of the server; ours is marked."""
+    """List all slots of the server and mark the pipeline's own."""
     from cdc.replication.slot import list_slots
 
     config = configuration(config_path)
@@ -46,19 +49,24 @@ def list_command(config_path: Path | None, as_json: bool) -> None:
         output.show_json({"slots": [_document(slot, config) for slot in slots]})
         return
     if not any(slot.name == config.slot for slot in slots):
-        output.note(f"slot {config.slot} does not exist yet; `cdc run` or `cdc slot create` makes it")
+        output.note(f"slot {config.slot} does not exist yet; `cdc run` or `cdc slot create` creates it")
     if slots:
         output.show_table(_table(slots, config))
 
 
 @group.command("create")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), help="Seconds to wait for open transactions.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    help="Seconds to wait for open transactions  [default: source.slot_create_timeout_s].",
+)
 @config_option
 @json_option
 def create_command(timeout_s: float | None, config_path: Path | None, as_json: bool) -> None:
-    """Make the slot of the configuration.
+    """Create the slot of the configuration.
 
-    PostgreSQL waits until every transaction that is writing now has ended; who that is gets named.
+    PostgreSQL first waits for all open write transactions to end; the command names them.
     """
     from cdc.errors import SourceRefused
     from cdc.replication.slot import CreationWatch, create_slot, slot_facts
@@ -67,14 +75,14 @@ def create_command(timeout_s: float | None, config_path: Path | None, as_json: b
     with _connection(config) as connection, _connection(config) as second:
         if slot_facts(connection, config.slot).exists:
             raise SourceRefused(f"slot {config.slot!r} already exists", command="cdc slot list", slot=config.slot)
-        watch = CreationWatch(second, _say_blockers, threading.Event())
+        watch = CreationWatch(second, _print_blockers, threading.Event())
         wait_s, failover = timeout_s or config.source.slot_create_timeout_s, config.source.failover
         at = create_slot(connection, config.slot, wait_s, watch, failover=failover)
         slot = slot_facts(connection, config.slot)
     if as_json:
         output.show_json({"created": _document(slot, config), "consistent_lsn": str(at)})
     else:
-        output.done(f"slot {slot.name} made; its stream has every transaction committed from {at} on")
+        output.done(f"created slot {slot.name}; its stream has every transaction committed after {at}")
 
 
 @group.command("drop")
@@ -83,9 +91,9 @@ def create_command(timeout_s: float | None, config_path: Path | None, as_json: b
 @config_option
 @json_option
 def drop_command(name: str | None, yes: bool, config_path: Path | None, as_json: bool) -> None:
-    """Drop a slot: the one of the configuration, or NAME.
+    """Drop the slot NAME (default: the slot of the configuration).
 
-    Changes that were not captured yet cannot be had any more afterwards.
+    Changes that are not captured yet are lost.
     """
     from cdc.errors import SourceRefused, UsageError
     from cdc.replication.slot import drop_slot, held, slot_facts
@@ -95,36 +103,41 @@ def drop_command(name: str | None, yes: bool, config_path: Path | None, as_json:
     with _connection(config) as connection:
         slot = slot_facts(connection, name)
         if not slot.exists:
-            raise SourceRefused(f"there is no slot {name!r}", command="cdc slot list", slot=name)
+            raise SourceRefused(f"slot {name!r} does not exist", command="cdc slot list", slot=name)
         if slot.active_pid is not None:
             raise held(slot)
-        output.note(_what_is_lost(slot, ours=name == config.slot))
+        output.note(_loss_of_drop(slot, ours=name == config.slot))
         if not output.confirm(f"Drop slot {name}?", yes=yes):
             raise UsageError(
-                "nothing was dropped", hint="answer y, or say --yes", command=f"cdc slot drop {name} --yes"
+                "nothing was dropped", hint="answer y, or pass --yes", command=f"cdc slot drop {name} --yes"
             )
         drop_slot(connection, name)
     if as_json:
         output.show_json({"dropped": _document(slot, config)})
     else:
-        output.done(f"slot {name} dropped")
+        output.done(f"dropped slot {name}")
 
 
 @group.command("recreate")
-@click.option("--resnapshot", is_flag=True, help="Have every table read anew into its topic, and what is gone deleted.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), help="Seconds to wait for open transactions.")
+@click.option("--resnapshot", is_flag=True, help="Read every table again into its topic; required.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    help="Seconds to wait for open transactions  [default: source.slot_create_timeout_s].",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @config_option
 @json_option
 def recreate_command(
     resnapshot: bool, timeout_s: float | None, yes: bool, config_path: Path | None, as_json: bool
 ) -> None:  # fmt: skip
-    """Repair the log after a GAP, of a restored database, or without a topic that was deleted.
+    """Create a new slot and repair the log from the tables.
 
-    A new slot takes the place of the old one, and the log goes on in a new epoch, in the same topics; a topic that
-    was deleted is created again. At the next
-    start of capture every table with a key is read anew; keys that it does not have any more are deleted from its
-    topic. Tables without a key go on as they are: what they lack stays unknown. Stop capture first.
+    Use it after a GAP, for a restored database, or after a topic was deleted. Stop capture first. The log continues in
+    a new epoch in the same topics; a deleted topic is created again. The next start of capture reads every table with a
+    key, and deletes from its topic the keys that are no longer in the table. Tables without a key stay as they are:
+    rows they lack stay missing.
     """
     from cdc.clock import SystemClock
     from cdc.errors import UsageError
@@ -135,16 +148,16 @@ def recreate_command(
     again = "cdc slot recreate --resnapshot --yes"
     if not resnapshot:
         raise UsageError(
-            "a new slot alone leaves the log without what was committed before it",
-            hint="have the tables read anew as well",
+            "a new slot alone leaves the log without the commits before it",
+            hint="the tables must be read again as well",
             command="cdc slot recreate --resnapshot",
         )
     with closing(Repair(config, SystemClock())) as repair, _connection(config) as second:
-        for line in _what_is_repaired(repair):
+        for line in _repair_lines(repair):
             output.note(line)
-        if not output.confirm(f"Make slot {config.slot} anew and have {_tables(repair.keyed)} read?", yes=yes):
-            raise UsageError("nothing was changed", hint="answer y, or say --yes", command=again)
-        watch = CreationWatch(second, _say_blockers, threading.Event())
+        if not output.confirm(f"Recreate slot {config.slot} and read {_tables(repair.keyed)} again?", yes=yes):
+            raise UsageError("nothing was changed", hint="answer y, or pass --yes", command=again)
+        watch = CreationWatch(second, _print_blockers, threading.Event())
         done = repair.run(timeout_s or config.source.slot_create_timeout_s, watch)
         if as_json:
             output.show_json(
@@ -160,22 +173,22 @@ def recreate_command(
                 }
             )
         else:
-            output.done(f"the log goes on at {done.at} in epoch {done.epoch}; `cdc run` reads the tables")
+            output.done(f"the log continues at {done.at} in epoch {done.epoch}; `cdc run` reads the tables")
 
 
-def _what_is_repaired(repair: Repair) -> Iterator[str]:
-    """What is about to happen, and what it does not mend."""
+def _repair_lines(repair: Repair) -> Iterator[str]:
+    """Yield lines about what will happen, and what cannot be repaired."""
     for other in repair.others:
-        yield f"this is another source than before: {other}"
+        yield f"the source is not the one of the log: {other}"
     if repair.slot.usable:
-        yield f"slot {repair.slot.name} is not lost; what it still has is given up, and the tables are read instead"
+        yield f"slot {repair.slot.name} is not lost; its changes are given up, and the tables are read instead"
     if repair.lost:
-        yield f"topics that were deleted or made again; they start empty: {_listed(repair.lost)}"
-    yield f"the log is whole up to {repair.known_to}; of what was committed since it gets the outcome, not each step"
+        yield f"topics that were deleted or recreated; they start empty: {_listed(repair.lost)}"
+    yield f"the log is complete up to {repair.known_to}; of later commits it gets the result, not each change"
     if repair.keyless:
-        yield f"without a key, so what they lack stays unknown: {_listed(repair.keyless)}"
+        yield f"tables without a key, whose missing rows stay missing: {_listed(repair.keyless)}"
     if repair.left:
-        yield f"in the log, and not captured now, so their topics stay as they are: {_listed(repair.left)}"
+        yield f"tables that are no longer captured; their topics stay as they are: {_listed(repair.left)}"
 
 
 def _tables(names: Sequence[str]) -> str:
@@ -187,15 +200,15 @@ def _listed(tables: Sequence[str]) -> str:
     return ", ".join(map(output.plain, tables[:_NAMED_MAX])) + more
 
 
-def _what_is_lost(slot: SlotFacts, *, ours: bool) -> str:
+def _loss_of_drop(slot: SlotFacts, *, ours: bool) -> str:
     if slot.invalidation:
-        return f"slot {slot.name} is lost already ({slot.invalidation}); dropping it loses nothing more"
-    behind = f" ({output.size(slot.lag_bytes)} of WAL by now)" if slot.lag_bytes is not None else ""
-    consequence = "capture ends in state GAP at its next start" if ours else "whoever reads it must start over"
+        return f"slot {slot.name} is already lost ({slot.invalidation}); dropping it loses nothing more"
+    behind = f" ({output.size(slot.lag_bytes)} of WAL so far)" if slot.lag_bytes is not None else ""
+    consequence = "capture stops in state GAP at its next start" if ours else "it must start over"
     return f"changes after {slot.confirmed_flush_lsn or slot.restart_lsn}{behind} are lost to its reader: {consequence}"
 
 
-def _say_blockers(blockers: Sequence[Blocker]) -> None:
+def _print_blockers(blockers: Sequence[Blocker]) -> None:
     if blockers:
         output.note("waiting for " + "; ".join(blocker.what for blocker in blockers))
 

@@ -1,4 +1,4 @@
-"""`cdc snapshot`: read tables again, see how far that is, hold it up and end it."""
+"""`cdc snapshot`: starts, pauses, resumes and stops snapshots of tables, and shows their progress."""
 
 from __future__ import annotations
 
@@ -22,39 +22,44 @@ if TYPE_CHECKING:
 
 _ANSWER_S: Final = 15.0  # how long a running capture may take to act on a signal
 _LOOK_S: Final = 0.5
-_LINE_S: Final = 10.0  # between lines of progress where nobody's terminal shows bars
+_LINE_S: Final = 10.0  # between lines of progress without a terminal
 
-_no_wait: Final = click.option("--no-wait", is_flag=True, help="Leave once it is asked for; do not wait for an answer.")
+_no_wait: Final = click.option(
+    "--no-wait", is_flag=True, help="Return immediately after submitting; do not wait for an answer."
+)
 
 
 @click.group("snapshot")
 def group() -> None:
-    """Rows of tables as they are now, put into the log while changes flow.
+    """Copy the existing rows of tables into the log, while changes flow.
 
-    Tables that were never read are read by themselves ([snapshot] mode = "initial").
+    New tables are copied automatically ([snapshot] mode = "initial").
     """
 
 
 @group.command("start")
 @click.argument("tables", nargs=-1, required=True)
-@click.option("--where", metavar="EXPR", help="Only rows for which this is so, as \"id >= 100 and status = 'open'\".")
+@click.option(
+    "--where", metavar="EXPR", help="Only rows that match, e.g. \"id >= 100 and status = 'open'\"  [default: all]."
+)
 @click.option(
     "--keys",
     "keys_path",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="Only rows of these keys: one JSON object a line, as in the log; - is the standard input.",
+    help="Only rows with these keys: a file with one JSON object per line; - for standard input.",
 )
-@click.option("--no-wait", is_flag=True, help="Leave once it is asked for; do not wait until it is complete.")
+@click.option("--no-wait", is_flag=True, help="Return immediately after submitting; do not wait until it is complete.")
 @config_option
 @json_option
 def start_command(
     tables: tuple[str, ...], where: str | None, keys_path: Path | None, no_wait: bool, config_path: Path | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Read TABLES again: names as schema.table, or shell patterns of them.
+    """Copy the rows of TABLES into the log again.
 
-    Ctrl-C ends the waiting, not the snapshot. Exit code 1 when a table was refused, or nobody answered.
+    TABLES: schema.table, or shell patterns. Ctrl-C stops the waiting, not the snapshot. Exit code 1 when capture
+    refuses a table or does not answer.
     """
     from snapshot.signal_parsing import Signal
 
@@ -62,7 +67,7 @@ def start_command(
     keys = _keys(keys_path, where)
     _check_where(where)
     signal = Signal(uuid.uuid4().hex, "start", tables, where=where or "", keys=keys)
-    return _ask(config, signal, no_wait=no_wait, as_json=as_json, follow=True)
+    return _send(config, signal, no_wait=no_wait, as_json=as_json, follow=True)
 
 
 @group.command("pause")
@@ -71,8 +76,11 @@ def start_command(
 @config_option
 @json_option
 def pause_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | None, as_json: bool) -> int:
-    """Read no more of TABLES for now (all, without any). Changes flow on; what is read stays."""
-    return _steer("pause", tables, config_path, no_wait=no_wait, as_json=as_json)
+    """Pause the snapshot of TABLES (default: all).
+
+    Changes still flow, and the rows copied so far stay.
+    """
+    return _send_control("pause", tables, config_path, no_wait=no_wait, as_json=as_json)
 
 
 @group.command("resume")
@@ -81,8 +89,8 @@ def pause_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | No
 @config_option
 @json_option
 def resume_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | None, as_json: bool) -> int:
-    """Go on with what is paused: TABLES, or all."""
-    return _steer("resume", tables, config_path, no_wait=no_wait, as_json=as_json)
+    """Resume the paused snapshot of TABLES (default: all)."""
+    return _send_control("resume", tables, config_path, no_wait=no_wait, as_json=as_json)
 
 
 @group.command("stop")
@@ -91,23 +99,24 @@ def resume_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | N
 @config_option
 @json_option
 def stop_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | None, as_json: bool) -> int:
-    """Give up reading TABLES, or all.
+    """Stop the snapshot of TABLES (default: all).
 
-    A table that was complete before is so again. One that never was stays incomplete until `cdc snapshot start` reads
-    it from its beginning.
+    A table that was complete before stays complete. Any other table stays incomplete until `cdc snapshot start` copies
+    it from the beginning.
     """
-    return _steer("stop", tables, config_path, no_wait=no_wait, as_json=as_json)
+    return _send_control("stop", tables, config_path, no_wait=no_wait, as_json=as_json)
 
 
 @group.command("status")
 @click.argument("tables", nargs=-1)
-@click.option("-w", "--watch", is_flag=True, help="Show it until everything is read, or Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Update until everything is copied, or Ctrl-C.")
 @config_option
 @json_option
 def status_command(tables: tuple[str, ...], watch: bool, config_path: Path | None, as_json: bool) -> int:
-    """Show what is being read, how far it is and what it waits for: TABLES, or all that are not complete.
+    """Show the progress of TABLES (default: all incomplete ones).
 
-    Without the daemon it shows what the log says. Exit code 1 when a named table was never read.
+    Also shows what each snapshot waits for. Without the daemon it shows what the log has. Exit code 2 when no snapshot
+    matches TABLES.
     """
     from cdc.cli import snapshot_text
     from cdc.errors import UsageError
@@ -116,10 +125,10 @@ def status_command(tables: tuple[str, ...], watch: bool, config_path: Path | Non
     config = configuration(config_path)
     with SnapshotView(config) as view:
         with output.waiting(wait_notice.kafka(config)):
-            found, why = _look(config, view)
+            found, why = _read_state(config, view)
         chosen = _chosen(found, tables)
         if tables and not chosen:
-            raise UsageError("no table that is called so was ever read", command="cdc snapshot list")
+            raise UsageError(f"no snapshot of a table matches {', '.join(tables)}", command="cdc snapshot list")
         if as_json:
             answers = view.signals.answers if view.signals else ()
             output.show_json({"snapshots": chosen, "daemon": why or None, "signals": list(map(_answer, answers))})
@@ -128,13 +137,13 @@ def status_command(tables: tuple[str, ...], watch: bool, config_path: Path | Non
         if watch and any(_open(one) for one in chosen):
             return _follow(config, view, {one["table"]: one["number"] for one in chosen}, as_json=False)
     if why:
-        output.note(f"{why}; this is what the log says")
+        output.note(f"{why}; this is the state in the log")
     if chosen:
         output.show_table(snapshot_text.table(chosen))
         for line in snapshot_text.reasons(chosen):
             output.note(line)
     else:
-        output.done("every snapshot is complete" if found else "no table was read yet")
+        output.done("every snapshot is complete" if found else "no table has a snapshot yet")
     return 0
 
 
@@ -142,23 +151,23 @@ def status_command(tables: tuple[str, ...], watch: bool, config_path: Path | Non
 @config_option
 @json_option
 def list_command(config_path: Path | None, as_json: bool) -> None:
-    """Show every table that was read or is being read."""
+    """List all tables with a snapshot."""
     from cdc.cli import snapshot_text
     from cdc.inspect.snapshot_state import SnapshotView
 
     config = configuration(config_path)
     with SnapshotView(config) as view, output.waiting(wait_notice.kafka(config)):
-        found, _ = _look(config, view)
+        found, _ = _read_state(config, view)
     if as_json:
         output.show_json({"snapshots": found})
     elif found:
         output.show_table(snapshot_text.table(found))
     else:
-        output.note("no table was read yet")
+        output.note("no table has a snapshot yet")
 
 
-def _look(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]], str]:
-    """Every table, and why the daemon said nothing. Raises TopicMismatch when capture never ran."""
+def _read_state(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]], str]:
+    """Return every table, and why the daemon did not answer. Raises TopicMismatch when capture never ran."""
     from cdc.errors import TopicMismatch
     from cdc.inspect.snapshot_state import never_ran, tables
 
@@ -169,15 +178,17 @@ def _look(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]], str
     return tables(config, view)
 
 
-def _steer(action: Action, tables: tuple[str, ...], config_path: Path | None, *, no_wait: bool, as_json: bool) -> int:
+def _send_control(
+    action: Action, tables: tuple[str, ...], config_path: Path | None, *, no_wait: bool, as_json: bool
+) -> int:
     from snapshot.signal_parsing import Signal
 
     signal = Signal(uuid.uuid4().hex, action, tables)
-    return _ask(configuration(config_path), signal, no_wait=no_wait, as_json=as_json)
+    return _send(configuration(config_path), signal, no_wait=no_wait, as_json=as_json)
 
 
-def _ask(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow: bool = False) -> int:
-    """Write a signal, say what became of it, and with `follow` wait until the tables are read."""
+def _send(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow: bool = False) -> int:
+    """Send a signal, print the answer, and with `follow` wait until the tables are copied."""
     from cdc.clock import SystemClock
     from cdc.errors import EXIT_FAILED, EXIT_OK, CutNotReached, UsageError
     from cdc.inspect.snapshot_state import SnapshotView, ask, await_answer
@@ -193,15 +204,15 @@ def _ask(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow
         if as_json:
             output.show_json({"offset": offset, "answer": None})
         else:
-            output.done(f"asked for; `cdc snapshot status` says how far it is (signal {offset})")
+            output.done(f"submitted signal {offset}; `cdc snapshot status` shows the progress")
         return EXIT_OK
     with SnapshotView(config) as view:
         with output.waiting(f"waiting for capture to answer, for at most {_ANSWER_S:.0f} s"):
             answer = await_answer(view, offset, _ANSWER_S, SystemClock())
         if answer is None:
             raise CutNotReached(
-                f"nobody has acted on the signal within {_ANSWER_S:.0f} s",
-                hint="it stays: capture acts on it as soon as it runs",
+                f"capture did not answer the signal within {_ANSWER_S:.0f} s",
+                hint="the signal is kept: capture acts on it when it runs",
                 command="cdc status",
                 offset=offset,
             )
@@ -210,19 +221,19 @@ def _ask(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow
             output.show_json({"offset": offset, "answer": _answer(answer)})
             return code
         if not as_json:
-            _say(signal, answer)
+            _print_answer(signal, answer)
         if follow and answer.done:
             numbers = {name: view.records[name].number for name in answer.done if name in view.records}
             code = max(code, _follow(config, view, numbers, as_json=as_json))
         if as_json:
-            found, _ = _look(config, view)
+            found, _ = _read_state(config, view)
             chosen = [one for one in found if one["table"] in answer.done]
             output.show_json({"offset": offset, "answer": _answer(answer), "snapshots": chosen})
         return code
 
 
-def _say(signal: Signal, answer: SignalAnswer) -> None:
-    done = {"start": "begun", "pause": "paused", "resume": "goes on", "stop": "stopped"}[signal.action]
+def _print_answer(signal: Signal, answer: SignalAnswer) -> None:
+    done = {"start": "started", "pause": "paused", "resume": "resumed", "stop": "stopped"}[signal.action]
     for name in answer.done:
         (output.note if signal.action == "start" else output.done)(f"{name}: {done}")
     for name, why in answer.refused.items():
@@ -230,16 +241,16 @@ def _say(signal: Signal, answer: SignalAnswer) -> None:
 
 
 def _follow(config: Config, view: SnapshotView, numbers: Mapping[str, int], *, as_json: bool) -> int:
-    """Show how far tables are until none of these snapshots goes on. 1 when one of them was stopped or is paused."""
-    from cdc.cli.snapshot_bars import Bars
+    """Show progress until all these snapshots have ended. Returns 1 when one was stopped or paused."""
+    from cdc.cli.progress_bars import SnapshotBars
     from cdc.clock import SystemClock
     from cdc.errors import EXIT_FAILED, EXIT_OK
 
     clock, never = SystemClock(), threading.Event()
     try:
-        with Bars(clock, every_s=_LINE_S, quiet=as_json) as bars:
+        with SnapshotBars(clock, every_s=_LINE_S, quiet=as_json) as bars:
             while True:
-                found, why = _look(config, view)
+                found, why = _read_state(config, view)
                 mine = [one for one in found if numbers.get(one["table"]) == one["number"]]
                 bars.show(mine, why)
                 gone = numbers.keys() - {one["table"] for one in mine}
@@ -248,21 +259,21 @@ def _follow(config: Config, view: SnapshotView, numbers: Mapping[str, int], *, a
                     break
                 clock.wait(never, _LOOK_S)
     except KeyboardInterrupt:
-        output.note("the snapshot goes on without you; `cdc snapshot status` says how far it is")
+        output.note("the snapshot continues; `cdc snapshot status` shows its progress")
         return EXIT_FAILED
     if not as_json:
-        _say_ended(mine, view, ended)
+        _print_ended(mine, view, ended)
     return EXIT_OK if all(state == "complete" for state in ended.values()) else EXIT_FAILED
 
 
-def _say_ended(mine: Sequence[Mapping[str, Any]], view: SnapshotView, ended: Mapping[str, str]) -> None:
+def _print_ended(mine: Sequence[Mapping[str, Any]], view: SnapshotView, ended: Mapping[str, str]) -> None:
     for one in mine:
         if one["state"] == "complete":
             output.done(f"{one['table']}: {one['rows']:,} rows, {output.size(one['bytes'])}")
         else:
             output.refused(f"{one['table']}: {one['state']}")
     for name in sorted(ended.keys() - {one["table"] for one in mine}):
-        output.refused(f"{name}: somebody began another snapshot of it ({view.records[name].number})")
+        output.refused(f"{name}: replaced by another snapshot ({view.records[name].number})")
 
 
 def _open(one: Mapping[str, Any]) -> bool:
@@ -286,7 +297,7 @@ def _answer(answer: SignalAnswer) -> dict[str, Any]:
 
 
 def _check_where(where: str | None) -> None:
-    """Say at once what capture would refuse anyway."""
+    """Refuse at once a condition that capture would refuse."""
     from cdc.errors import UsageError
     from snapshot.condition import ConditionError, parse
 
@@ -296,8 +307,8 @@ def _check_where(where: str | None) -> None:
         parse(where)
     except ConditionError as error:
         raise UsageError(
-            f"--where cannot be read: {error}",
-            hint="comparisons of columns with literals (=, <>, <, <=, >, >=, IN, BETWEEN, IS NULL), AND, OR, NOT",
+            f"invalid --where: {error}",
+            hint="compare columns with literals (=, <>, <, <=, >, >=, IN, BETWEEN, IS NULL); combine by AND, OR, NOT",
             command="cdc snapshot start public.orders --where \"id >= 100 and status = 'open'\"",
         ) from None
 
@@ -309,22 +320,24 @@ def _keys(path: Path | None, where: str | None) -> tuple[bytes, ...]:
     if path is None:
         return ()
     if where is not None:
-        raise UsageError("--where and --keys both say which rows", hint="give one of them")
+        raise UsageError("--where and --keys cannot be combined", hint="give one of them")
     read: Callable[[], bytes] = sys.stdin.buffer.read if str(path) == "-" else path.read_bytes
     try:
         lines = read().splitlines()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="--keys FILE") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="give a readable file: --keys FILE") from error
     keys: dict[bytes, None] = {}
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 keys[key_of(line)] = None
             except SignalError as error:
-                raise UsageError(f"line {number} of {path}: {error}", hint='one object a line, as {"id":7}') from None
+                raise UsageError(
+                    f"line {number} of {path}: {error}", hint='expected one JSON object per line, e.g. {"id":7}'
+                ) from None
     if not keys or len(keys) > KEYS_MAX or sum(map(len, keys)) > KEYS_BYTES_MAX:
         raise UsageError(
-            f"{path} has {len(keys)} keys; 1 to {KEYS_MAX}, of {output.size(KEYS_BYTES_MAX)} at most, are taken",
-            hint="more rows are read by --where, or by more than one file",
+            f"{path} has {len(keys)} keys; expected 1 to {KEYS_MAX} keys of at most {output.size(KEYS_BYTES_MAX)}",
+            hint="use --where, or several files, for more rows",
         )
     return tuple(keys)

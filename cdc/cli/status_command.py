@@ -1,4 +1,4 @@
-"""`cdc status`: the state, the lag and the slot, from the daemon and from both servers."""
+"""`cdc status`: shows state, lag, slot and sinks, from the daemon and from both servers."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from cdc.inspect.pipeline_state import PipelineObserver, PipelineView
 
 _WATCH_S: Final = 1.0
-_SECOND_LOOK_S: Final = 1.0
+_SECOND_READ_S: Final = 1.0
 _SINKS_S: Final = 5.0
 
 
 @click.command("status")
-@click.option("-w", "--watch", is_flag=True, help="Look again every second until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Update every second until Ctrl-C.")
 @config_option
 @json_option
 def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
-    """Show state, position, lag, flow, the slot and the sinks.
+    """Show the state of capture, its slot and its sinks.
 
-    Asks the daemon (http.listen), PostgreSQL and Kafka, and shows what those that answer say. "next start" is what
-    `cdc run` would end in now, judged as its start judges. Exit code 3 when the state, or the next start, needs an
-    operator; 1 when nothing answers or a sink is not alive.
+    Asks the daemon (http.listen), PostgreSQL and Kafka, and shows what the reachable ones answer. "next start" is how
+    `cdc run` would end now, by the same rules as the start itself. Exit code 3 when the state or the next start needs
+    an operator; 1 when nothing answers or a sink has no live worker.
     """
     from cdc.inspect.pipeline_state import PipelineObserver
 
     config = configuration(config_path)
     clock = SystemClock()
     observer = PipelineObserver(config, clock)
-    looks = _Looks(config, observer, clock)
+    reader = _StatusReader(config, observer, clock)
     try:
         if watch:
-            return _watch(looks, clock, as_json=as_json)
+            return _watch(reader, clock, as_json=as_json)
         with output.waiting(f"{wait_notice.source(config)} and {wait_notice.kafka(config)}"):
-            found = looks.take(patient=True)
+            found = reader.take(patient=True)
     finally:
         observer.close()
     if as_json:
@@ -54,8 +54,8 @@ def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
     return sink_lines.exit_code(status_text.exit_code(found), found)
 
 
-class _Looks:
-    """Looks, one after the other: the rate at which WAL is written shows between two of them."""
+class _StatusReader:
+    """Reads the state repeatedly; the rate at which WAL is written is computed between two reads."""
 
     def __init__(self, config: Config, observer: PipelineObserver, clock: Clock) -> None:
         self._config = config
@@ -66,19 +66,22 @@ class _Looks:
         self._sinks_s = 0.0
 
     def take(self, *, patient: bool = False) -> dict[str, Any]:
-        """The document of one look; `patient` looks twice when only that shows how long the slot will last."""
-        view = self._observer.look()
+        """Return the document of one read.
+
+        `patient`: read twice when the time until the slot is lost can only be computed from two reads.
+        """
+        view = self._observer.read()
         if patient and view.daemon is None and view.source is not None and view.source.slot.safe_wal_size is not None:
             self._before = view
-            self._clock.wait(threading.Event(), _SECOND_LOOK_S)
-            view = self._observer.look()
+            self._clock.wait(threading.Event(), _SECOND_READ_S)
+            view = self._observer.read()
         moment = status_text.Moment(self._clock.wall_s(), _wal_rate(self._before, view))
         self._before = view
         found = status_text.document(self._config, view, moment)
         return {**found, "sinks": self._sinks_of(view)}
 
     def _sinks_of(self, view: PipelineView) -> list[dict[str, Any]] | None:
-        """As `sinklines.sinks_of`; Kafka is not asked while it does not answer, and not every second."""
+        """Like `sink_lines.sinks_of`, but skips Kafka while it does not answer, and asks it only every few seconds."""
         now_s = self._clock.monotonic_s()
         if view.daemon is None or "sinks" not in view.daemon:
             if "kafka" in view.missing:
@@ -95,10 +98,10 @@ def _wal_rate(before: PipelineView | None, now: PipelineView) -> float | None:
     return max(0, now.source.current_lsn - before.source.current_lsn) / (now.source.at_s - before.source.at_s)
 
 
-def _watch(looks: _Looks, clock: Clock, *, as_json: bool) -> int:
-    """Look until Ctrl-C: in place on a terminal, one compact document a line with --json."""
-    with output.waiting("looking"):
-        found = looks.take()
+def _watch(reader: _StatusReader, clock: Clock, *, as_json: bool) -> int:
+    """Read until Ctrl-C: update in place on a terminal; with --json print one compact document per line."""
+    with output.waiting("reading the state"):
+        found = reader.take()
     never = threading.Event()
     try:
         if as_json or not sys.stdout.isatty():
@@ -108,7 +111,7 @@ def _watch(looks: _Looks, clock: Clock, *, as_json: bool) -> int:
                 else:
                     output.show_table(sink_lines.with_sinks(status_text.lines(found), found))
                 clock.wait(never, _WATCH_S)
-                found = looks.take()
+                found = reader.take()
         from rich.live import Live
 
         with Live(
@@ -117,7 +120,7 @@ def _watch(looks: _Looks, clock: Clock, *, as_json: bool) -> int:
             live.refresh()
             while True:
                 clock.wait(never, _WATCH_S)
-                found = looks.take()
+                found = reader.take()
                 live.update(sink_lines.with_sinks(status_text.lines(found), found), refresh=True)
     except KeyboardInterrupt:
         return sink_lines.exit_code(status_text.exit_code(found), found)

@@ -1,4 +1,4 @@
-"""What `cdc status` says: one document for programs, a few lines for people, made of whatever answered. Pure."""
+"""Formats `cdc status`: one document for programs, a few lines for people, from whatever answered. Pure."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ _DDL_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is known beside one look: the time, and how fast WAL is written as the last looks show (None: unknown)."""
+    """The time of a read, and the rate at which WAL was written before it (None: unknown)."""
 
     wall_s: float
     wal_rate: float | None = None
 
 
 def exit_code(document: dict[str, Any]) -> int:
-    """3 when a person is needed, 1 when nothing answered, else 0."""
+    """Return 3 when an operator is needed, 1 when nothing answered, else 0."""
     if document["needs_operator"]:
         return EXIT_OPERATOR
     return EXIT_FAILED if document["state"] == UNKNOWN else EXIT_OK
 
 
 def document(config: Config, view: PipelineView, moment: Moment) -> dict[str, Any]:
-    """Everything known, one key for one fact; null for what is unknown now."""
+    """Return all facts, one key for each; null for what is unknown now."""
     daemon = view.daemon or {}
     state = daemon.get("state") or (DOWN if view.anything else UNKNOWN)
     slot = _slot(view, moment)
@@ -87,7 +87,7 @@ def document(config: Config, view: PipelineView, moment: Moment) -> dict[str, An
 
 
 def lines(document: dict[str, Any]) -> Table:
-    """The document for people."""
+    """Return the document as lines for people."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim")
     grid.add_column()
@@ -114,26 +114,12 @@ def lines(document: dict[str, Any]) -> Table:
             grid.add_row(label, text)
     for side, why in document["unreachable"].items():
         if side != "daemon" or document["state"] == UNKNOWN:
-            grid.add_row(_SIDES[side], Text(f"not reached: {output.plain(why)}", style="red"))
+            grid.add_row(_SIDES[side], Text(f"unreachable: {output.plain(why)}", style="red"))
     return grid
 
 
-def duration(seconds: float) -> str:
-    """``0.3 s``, ``12 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
-    if seconds < 10:
-        return f"{max(0.0, seconds):.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
-    if hours < 2:
-        return f"{minutes} min"
-    if hours < 48:
-        return f"{hours} h {minutes % 60} min"
-    return f"{hours // 24} d {hours % 24} h"
-
-
 def _next_start(view: PipelineView) -> dict[str, Any] | None:
-    """How a start would end; None when it would run, or wait for a side that `unreachable` names."""
+    """Return how a start would end; None when it would run, or wait for a server that `unreachable` names."""
     verdict = view.verdict
     if verdict is None or verdict.error is None or verdict.state is None:
         return None
@@ -155,7 +141,7 @@ def _position(view: PipelineView) -> str | None:
 
 
 def _slot(view: PipelineView, moment: Moment) -> dict[str, Any] | None:
-    """The slot as the source shows it, else as the daemon last saw it."""
+    """Return the slot as the source shows it, else as the daemon last saw it."""
     if view.source is None:
         seen = view.daemon.get("slot") if view.daemon else None
         return {**seen, "exists": True, "active_pid": None} if seen else None
@@ -186,7 +172,7 @@ def _slot(view: PipelineView, moment: Moment) -> dict[str, Any] | None:
 
 
 def _wal(config: Config, view: PipelineView) -> dict[str, Any] | None:
-    """What holds WAL, as the source shows it, else as the daemon last saw it."""
+    """Return what holds WAL, as the source shows it, else as the daemon last saw it."""
     if view.source is None:
         found: dict[str, Any] | None = (view.daemon or {}).get("wal")
         return found
@@ -228,12 +214,12 @@ def _headline(document: dict[str, Any]) -> Text:
     if document["reason"]:
         text.append(f" ({output.plain(document['reason'])})")
     if document["state_seconds"] is not None:
-        text.append(f" for {duration(document['state_seconds'])}")
+        text.append(f" for {output.duration(document['state_seconds'])}")
     elif state == DOWN:
         text.append(f"  {output.plain(document['unreachable'].get('daemon', ''))}", style="dim")
         reader = (document["slot"] or {}).get("active_pid")
         if reader:
-            text.append(f"; but pid {reader} reads the slot: it may run elsewhere", style="yellow")
+            text.append(f"; but pid {reader} reads the slot: the daemon may run elsewhere", style="yellow")
     return text
 
 
@@ -283,7 +269,7 @@ def _where(document: dict[str, Any]) -> str:
 def _lag(document: dict[str, Any]) -> str:
     parts = []
     if document["lag_seconds"] is not None:
-        parts.append(duration(document["lag_seconds"]))
+        parts.append(output.duration(document["lag_seconds"]))
     if document["lag_bytes"] is not None:
         parts.append(f"{output.size(document['lag_bytes'])} of WAL")
     return ", ".join(parts)
@@ -299,14 +285,14 @@ def _flow(document: dict[str, Any]) -> str:
 
 
 def _signals(signals: dict[str, Any] | None) -> Text | None:
-    """Only when they are not read though they should be."""
+    """Return a line only when signals are not read although they should be."""
     if signals is None or signals["listening"]:
         return None
     return Text(f"not read: {output.plain(signals['error'])}", style="bold red")
 
 
 def _snapshots(document: dict[str, Any]) -> str:
-    """Those that are not complete, counted by what they do; `cdc snapshot status` has the rest."""
+    """Count the incomplete snapshots by state; `cdc snapshot status` shows the rest."""
     counts = Counter(str(one["state"]) for one in document["snapshots"] or () if one["state"] != "complete")
     rows_s = sum(one["rows_per_second"] for one in document["snapshots"] or ())
     parts = [f"{count} {state}" for state, count in sorted(counts.items())]
@@ -330,7 +316,7 @@ def _slot_line(slot: dict[str, Any] | None) -> Text | str:
 
 
 def _danger(slot: dict[str, Any] | None) -> Text | None:
-    """How long until the slot is lost. As if nothing were confirmed any more: the worst that can happen."""
+    """Return the time until the slot is lost, in the worst case that nothing is confirmed any more."""
     if slot is None or slot.get("lost_in_seconds") is None or not slot.get("exists"):
         return None
     lost_in_s = slot["lost_in_seconds"]
@@ -338,11 +324,11 @@ def _danger(slot: dict[str, Any] | None) -> Text | None:
         return None
     rate = output.size(slot.get("wal_bytes_per_second"))
     style = "bold red" if lost_in_s < _SOON_S else "dim"
-    return Text(f"lost in {duration(lost_in_s)} if capture stood still ({rate}/s of WAL)", style=style)
+    return Text(f"lost in {output.duration(lost_in_s)} if capture stopped confirming ({rate}/s of WAL)", style=style)
 
 
 def _ddl_known(view: PipelineView) -> dict[str, Any]:
-    """What the stream did not tell, as the daemon knows it, else as it is recorded."""
+    """Return the open DDL findings, from the daemon, else as recorded."""
     if view.daemon is not None and "ddl" in view.daemon:
         return {"ddl_count": view.daemon["ddl_count"], "ddl": view.daemon["ddl"]}
     if view.log is None:
@@ -351,17 +337,17 @@ def _ddl_known(view: PipelineView) -> dict[str, Any]:
 
 
 def _ddl(document: dict[str, Any]) -> Text | None:
-    """The first findings; the rest is in `cdc ddl list`."""
+    """Return the first findings; `cdc ddl list` shows the rest."""
     if not document["ddl_count"]:
         return None
     lines = [output.plain(one["what"]) for one in document["ddl"][:_DDL_MAX]]
     more = document["ddl_count"] - _DDL_MAX
     lines += [f"and {more} more"] if more > 0 else []
-    return Text.assemble(("\n".join(lines), "yellow"), "\nsee `cdc ddl list`, settle with `cdc ddl accept`")
+    return Text.assemble(("\n".join(lines), "yellow"), "\nsee `cdc ddl list`, accept with `cdc ddl accept`")
 
 
 def _columns_left_out(found: list[dict[str, Any]] | None) -> Text | None:
-    """Generated columns that the stream does not have; virtual ones are in no table either."""
+    """Return lines about generated columns that the stream lacks; virtual ones are stored in no table either."""
     lines = [f"{one['table']}: {', '.join(one['columns'])} ({one['why']})" for one in (found or [])[:_DDL_MAX]]
     more = len(found or []) - len(lines)
     lines += [f"and {more} more"] if more > 0 else []
@@ -369,14 +355,14 @@ def _columns_left_out(found: list[dict[str, Any]] | None) -> Text | None:
 
 
 def _weak_topics(config: Config, view: PipelineView) -> list[dict[str, Any]]:
-    """Weak settings of topics; few replicas only where the configuration does not accept them."""
+    """Return weak settings of topics; few replicas only where the configuration does not accept them."""
     found = [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or []
     accepted = config.kafka.allow_unreplicated
     return [one for one in found if not (accepted and one["setting"].endswith("replication factor"))]
 
 
 def _weak(document: dict[str, Any]) -> Text | None:
-    """Weak settings of topics, a line each; `cdc doctor` has the commands."""
+    """Return one line for each weak setting of topics; `cdc doctor` shows the commands."""
     if not document["weak_topics"]:
         return None
     lines = [
@@ -397,4 +383,4 @@ def _kafka_line(kafka: dict[str, Any] | None) -> str:
     if kafka is None:
         return ""
     ago = kafka["last_transaction_seconds_ago"]
-    return output.plain(kafka["bootstrap"]) + ("" if ago is None else f", last transaction {duration(ago)} ago")
+    return output.plain(kafka["bootstrap"]) + ("" if ago is None else f", last transaction {output.duration(ago)} ago")

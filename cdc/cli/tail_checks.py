@@ -1,4 +1,4 @@
-"""Refuses what `cdc tail` could never show: a key column that no table has, a start behind the end of the log."""
+"""Rejects options of `cdc tail` that match nothing: a key column of no table, a start past the end of the log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from cdc.inspect.log_reading import Table
     from cdc.progress.restore import TopicReader
 
-_LOOK_S: Final = 0.5
-_AHEAD_MS: Final = 60_000  # a clock may be this much ahead of ours
+_POLL_S: Final = 0.5
+_AHEAD_MS: Final = 60_000  # the server's clock may be this far ahead of ours
 
 
 def check_key(key: object, tables: Sequence[Table]) -> None:
@@ -25,14 +25,16 @@ def check_key(key: object, tables: Sequence[Table]) -> None:
         return
     keyed = [table for table in tables if table.key]
     if not keyed:
-        raise UsageError(f"{_named(tables)} has no key", hint="leave --key out")
+        raise UsageError(f"{_named(tables)} has no key", hint="omit --key")
     columns = sorted({column for table in keyed for column in table.key})
     if isinstance(key, dict):
         if any(key.keys() <= set(table.key) for table in keyed):
             return
         unknown = [str(column) for column in key if column not in columns]
         if not unknown:
-            raise UsageError(f"no table has all of {', '.join(map(str, key))} in its key", hint=_keys(keyed))
+            raise UsageError(
+                f"no table has all of the columns {', '.join(map(str, key))} in its key", hint=_keys(keyed)
+            )
         near = get_close_matches(unknown[0], columns, n=1)
         raise UsageError(
             f"--key names {unknown[0]!r}, which is not a key column of {_named(tables)}",
@@ -40,22 +42,22 @@ def check_key(key: object, tables: Sequence[Table]) -> None:
         )
     if not any(len(table.key) == 1 for table in keyed):
         raise UsageError(
-            f"--key is one value, and {_named(keyed)} has a key of several columns",
-            hint=f"give an object. {_keys(keyed)}",
+            f"--key is one value, but the key of {_named(keyed)} has several columns",
+            hint=f"give a JSON object; {_keys(keyed)}",
         )
 
 
 def check_start(reader: TopicReader, name: str, start: Start, *, follow_s: float, clock: Clock | None = None) -> None:
-    """Raise UsageError when a start lies behind the end of the log; while following, wait for it for `follow_s`.
+    """Raise UsageError when a start is past the end of the log; with `follow_s`, first wait that long for it.
 
-    The LSN of a commit that capture is about to publish is not an error yet.
+    The LSN of a commit that capture is about to publish is valid.
     """
     from cdc.cutindex.log_start import AtLsn, AtTime
     from cdc.cutindex.lookup import end_of_log
 
     clock = clock or SystemClock()
     if isinstance(start, AtTime) and start.ts_ms > clock.wall_s() * 1000 + _AHEAD_MS:
-        raise UsageError("--from is a time in the future", hint="--from now waits for what comes")
+        raise UsageError("--from is a time in the future", hint="use --from now to wait for new events")
     if not isinstance(start, AtLsn):
         return
     ends_s, never = clock.monotonic_s() + follow_s, threading.Event()
@@ -64,13 +66,13 @@ def check_start(reader: TopicReader, name: str, start: Start, *, follow_s: float
         if end is None or start.lsn <= end:
             return
         if clock.monotonic_s() >= ends_s:
-            waited = f", also after {follow_s:g} s" if follow_s else ""
+            waited = f" after waiting {follow_s:g} s" if follow_s else ""
             raise UsageError(
-                f"--from {start.lsn} is past the end of the log, which is {end}{waited}",
-                hint="--from now waits for what comes",
+                f"--from {start.lsn} is past the end of the log at {end}{waited}",
+                hint="use --from now to wait for new events",
                 command="cdc tail --from now",
             )
-        clock.wait(never, _LOOK_S)
+        clock.wait(never, _POLL_S)
 
 
 def _named(tables: Sequence[Table]) -> str:

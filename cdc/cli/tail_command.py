@@ -1,4 +1,4 @@
-"""`cdc tail`: events as they are published, or from some point on."""
+"""`cdc tail`: prints events as they are published, or from a given point on."""
 
 from __future__ import annotations
 
@@ -41,21 +41,24 @@ FROM: Final = "beginning, now, an LSN (0/1B014F8), a time (2026-11-21T16:45, 10m
 
 @click.command("tail")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@click.option("--op", "ops", help="Only these operations: c, u, d, r, separated by commas.")
-@click.option("--key", help="""Only this key, as JSON: '{"id": 7}', or the value alone for a key of one column.""")
+@click.option("--op", "ops", help="Only these operations: c, u, d, r, separated by commas  [default: all].")
+@click.option("--key", help="""Only this key: JSON, e.g. '{"id": 7}', or the value of a one-column key.""")
 @click.option("--from", "start", default="now", show_default=True, help=f"Where to start: {FROM}.")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many events.")
-@click.option("-f/ ", "--follow/--no-follow", default=True, help="Wait for more at the end (the default), or stop.")
-@click.option("--topic", "with_topic", is_flag=True, help="Show topic, partition and offset too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document a line: the record as it lies in Kafka.")
-@click.option("--outbox", is_flag=True, help="Events of the outbox; TABLE is then a type of aggregates.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many events  [default: never].")
+@click.option(
+    "-f/ ", "--follow/--no-follow", default=True, help="Wait for new events at the end, or stop  [default: wait]."
+)
+@click.option("--topic", "with_topic", is_flag=True, help="Also show topic, partition and offset.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line: the record as in Kafka.")
+@click.option("--outbox", is_flag=True, help="Print outbox events; TABLE is then an aggregate type.")
 @click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(min=1),
     default=WAIT_DEFAULT_S,
     show_default=True,
-    help="Seconds to wait for Kafka, also later, when it stops answering.",
+    help="Seconds to wait for Kafka, at the start and later.",
+    metavar="SECONDS",
 )
 @config_option
 def command(
@@ -73,8 +76,8 @@ def command(
 ) -> int:
     """Print events as they are published.
 
-    TABLE is schema.table, a table's name alone, or a shell pattern; all tables by default. Events come in commit
-    order within a partition, and across partitions by position as far as they arrive together.
+    TABLE: schema.table, a table name, or a shell pattern (default: all tables). Events of a partition are in commit
+    order. Events of several partitions are merged by position as far as they arrive together.
     """
     from cdc.config.sink_kinds import view_lakes
     from cdc.inspect.log_reading import Selection
@@ -85,15 +88,15 @@ def command(
     selection = Selection(start_at, ops=parse_ops(ops), key=parse_key(key))
     if outbox:
         if ops or key:
-            raise UsageError("--op and --key are for rows, and events have neither", hint="leave them out")
-        with _quiet_end(), _reader(config, wait_s, follow=follow) as reader:
+            raise UsageError("--op and --key cannot be combined with --outbox", hint="omit them")
+        with _ends_quietly(), _reader(config, wait_s, follow=follow) as reader:
             with output.waiting(wait_notice.kafka(config, wait_s)):
                 topics = tail_outbox.topics_of(reader, config, tables)
             tail_outbox.print_events(
                 reader, selection, config, topics, count=count, follow=follow, as_json=as_json, wait_s=wait_s
             )
         return EXIT_OK
-    with _quiet_end(), _reader(config, wait_s, follow=follow) as reader:
+    with _ends_quietly(), _reader(config, wait_s, follow=follow) as reader:
         with output.waiting(wait_notice.kafka(config, wait_s)):
             known = tables_of(reader, config.name, view_lakes(config, tables))
             wanted = choose(known, tables, start_at)
@@ -101,7 +104,7 @@ def command(
             check_key(selection.key, wanted)
             check_start(reader, config.name, start_at, follow_s=wait_s if follow else 0.0)
         if follow and start == "now":
-            output.note(f"waiting for changes of {_names(wanted)}; --from beginning shows what is there")
+            output.note(f"waiting for changes of {_names(wanted)}; use --from beginning for existing events")
         events = _events(reader, selection, config, wanted, follow=follow, wait_s=wait_s)
         if as_json:
             _print_json(events, count)
@@ -117,7 +120,7 @@ def _reader(config: Config, wait_s: float, *, follow: bool) -> LogReader:
 
 
 def parse_start(text: str) -> Start:
-    """What --from means. Raises UsageError."""
+    """Parse the value of --from. Raises UsageError."""
     from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Beginning, Now
     from cdc.lsn import Lsn
 
@@ -134,25 +137,25 @@ def parse_start(text: str) -> Start:
         return AtTime(int((SystemClock().wall_s() - int(match[1]) * _SECONDS[match[2]]) * 1000))
     else:
         try:
-            # A time without an offset is meant as the clock on the wall shows it.
+            # A time without an offset is local time.
             return AtTime(int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000))
         except (ValueError, OverflowError):
             pass
-    raise UsageError(f"--from {text!r} is no place in the log", hint=f"it is {FROM}", command="cdc tail --help")
+    raise UsageError(f"invalid --from {text!r}", hint=f"expected {FROM}", command="cdc tail --help")
 
 
 def parse_ops(text: str | None) -> frozenset[str]:
-    """What --op means; empty for all. Raises UsageError."""
+    """Parse the value of --op; empty for all. Raises UsageError."""
     ops = frozenset(part.strip() for part in (text or "").split(",") if part.strip())
     unknown = sorted(ops - _OPS.keys())
     if unknown or (text is not None and not ops):
         meaning = ", ".join(f"{op} = {word}" for op, word in _OPS.items())
-        raise UsageError(f"--op {text!r} is no list of operations", hint=meaning, command="cdc tail --op c,u,d")
+        raise UsageError(f"invalid --op {text!r}", hint=f"expected a list of {meaning}", command="cdc tail --op c,u,d")
     return ops
 
 
 def parse_key(text: str | None) -> object:
-    """What --key means: JSON, or text that is not JSON as itself; None for any key. Raises UsageError."""
+    """Parse the value of --key: JSON, else the text itself; None for any key. Raises UsageError."""
     if text is None:
         return None
     try:
@@ -163,13 +166,15 @@ def parse_key(text: str | None) -> object:
         key = None
     if key is None or isinstance(key, list) or key == {}:
         raise UsageError(
-            f"--key {text!r} is no key", hint="an object or one value", command="""cdc tail --key '{"id": 7}'"""
+            f"invalid --key {text!r}",
+            hint="expected a JSON object or one value",
+            command="""cdc tail --key '{"id": 7}'""",
         )
     return key
 
 
 def choose(known: Sequence[Table], names: Sequence[str], start: Start) -> list[Table]:
-    """The tables that were asked for. Raises UsageError for a name that is none, and says what there is."""
+    """Return the tables with these names. Raises UsageError for an unknown name, with the known ones."""
     from cdc.cutindex.log_start import AtOffset
 
     if isinstance(start, AtOffset):
@@ -182,17 +187,17 @@ def choose(known: Sequence[Table], names: Sequence[str], start: Start) -> list[T
         found = found or [table for table in known if table.name.partition(".")[2] == name]
         found = found or [table for table in known if fnmatchcase(table.name, name)]
         if not found:
-            raise _unknown(f"there is no table {name!r} in the log", name, [table.name for table in known])
+            raise _unknown(f"no captured table matches {name!r}", name, [table.name for table in known])
         wanted.update((table.name, table) for table in found)
     return list(wanted.values())
 
 
 def _of_topic(known: Sequence[Table], names: Sequence[str], topic: str) -> list[Table]:
     if names:
-        raise UsageError("--from offset names the topic already", hint="leave the tables out")
+        raise UsageError("--from offset already names the topic", hint="omit the tables")
     found = [table for table in known if table.topic == topic]
     if not found:
-        raise _unknown(f"there is no data topic {topic!r}", topic, [table.topic for table in known])
+        raise _unknown(f"no captured table has the topic {topic!r}", topic, [table.topic for table in known])
     return found
 
 
@@ -200,8 +205,8 @@ def _readable(tables: Sequence[Table]) -> None:
     binary = [table for table in tables if table.format == "avro"]
     if binary:
         raise UsageError(
-            f'{binary[0].name} is published with encode.format = "avro", and tail shows JSON',
-            hint="a reader with the registry shows it",
+            f'{binary[0].name} is published with encode.format = "avro"; cdc tail shows JSON only',
+            hint="use a reader that has the schema registry",
             command=f"kafka-avro-console-consumer --topic {binary[0].topic}",
         )
 
@@ -209,9 +214,10 @@ def _readable(tables: Sequence[Table]) -> None:
 def _unknown(message: str, name: str, names: Sequence[str]) -> UsageError:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     more = f" and {len(names) - _TABLES_SHOWN_MAX} more" if len(names) > _TABLES_SHOWN_MAX else ""
+    available = ", ".join(sorted(names)[:_TABLES_SHOWN_MAX])
     return UsageError(
         message,
-        hint=f"there is {', '.join(sorted(names)[:_TABLES_SHOWN_MAX])}{more}",
+        hint=f"{f'did you mean {close[0]}? ' if close else ''}available: {available}{more}",
         command=f"cdc tail {close[0]}" if close else "",
     )
 
@@ -223,7 +229,7 @@ def _names(tables: Sequence[Table]) -> str:
 def _events(
     reader: LogReader, selection: Selection, config: Config, tables: Sequence[Table], *, follow: bool, wait_s: float
 ) -> Iterator[list[Event]]:
-    """Lists of wanted events: what is there now, then what comes."""
+    """Yield lists of wanted events: first the existing ones, then new ones."""
     from cdc.inspect.log_reading import follow as following
     from cdc.inspect.log_reading import history
 
@@ -250,7 +256,7 @@ def _print_json(batches: Iterator[list[Event]], count: int | None) -> None:
     for batch in _first(batches, count):
         out.write(b"".join(map(event_text.document, batch)))
         out.flush()
-        _see_reader()
+        _check_reader()
 
 
 def _print_lines(
@@ -264,11 +270,11 @@ def _print_lines(
         for event in batch:
             click.echo(event_text.line(event, shape, today))
         sys.stdout.flush()
-        _see_reader()
+        _check_reader()
 
 
 def _first(batches: Iterator[list[Event]], count: int | None) -> Iterator[list[Event]]:
-    """Batches until `count` events have come; None: all."""
+    """Yield batches until `count` events have come; None: all."""
     left = count
     for batch in batches:
         if left is None:
@@ -280,8 +286,8 @@ def _first(batches: Iterator[list[Event]], count: int | None) -> Iterator[list[E
             return
 
 
-def _see_reader() -> None:
-    """Raise BrokenPipeError when nobody reads our output any more; else only the next event would show it."""
+def _check_reader() -> None:
+    """Raise BrokenPipeError when the reader has closed our output; otherwise only the next event would notice it."""
     waiting = select.poll()
     waiting.register(sys.stdout.fileno(), 0)
     if any(happened & select.POLLERR for _, happened in waiting.poll(0)):
@@ -289,8 +295,8 @@ def _see_reader() -> None:
 
 
 @contextmanager
-def _quiet_end() -> Iterator[None]:
-    """Ctrl-C, and a reader of ours that has enough (`cdc tail | head`), are the ordinary ends of this command."""
+def _ends_quietly() -> Iterator[None]:
+    """Treat Ctrl-C and a closed pipe (`cdc tail | head`) as the normal end of the command."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`cdc tail --outbox`: events of the outbox, a line each. Payloads are any bytes: what is text is shown, cut."""
+"""`cdc tail --outbox`: prints outbox events, one per line. Payloads may be any bytes; text is shown, truncated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_MAX: Final = 100
 
 
 def topics_of(reader: LogReader, config: Config, types: Sequence[str]) -> dict[str, str]:
-    """Topic -> what is shown as its type, of every event topic of the log that is of one of `types`; all without.
+    """Return topic -> shown type, for the event topics of these aggregate types (default: all).
 
     Raises UsageError when there is no outbox, or no such type.
     """
@@ -37,7 +37,7 @@ def topics_of(reader: LogReader, config: Config, types: Sequence[str]) -> dict[s
     from outbox.event_topics import EventTopics
 
     if config.outbox is None:
-        raise UsageError("there is no outbox in the configuration", hint="add a table [outbox]")
+        raise UsageError("no outbox is configured", hint="add a section [outbox]")
     names, topic, key = (
         EventTopics.of(config.name, config.outbox),
         progress_topic(config.name),
@@ -52,10 +52,8 @@ def topics_of(reader: LogReader, config: Config, types: Sequence[str]) -> dict[s
     found = {name: kind for name, kind in known.items() if not types or kind in types}
     missing = sorted(set(types) - set(found.values()))
     if missing or not found:
-        there = ", ".join(sorted(known.values())) or "none yet"
-        raise UsageError(
-            f"there are no events of {missing[0]!r}" if missing else "there are no events", hint=f"there is {there}"
-        )
+        there = ", ".join(sorted(known.values())) or "no types yet"
+        raise UsageError(f"no events of type {missing[0]!r}" if missing else "no events", hint=f"available: {there}")
     return found
 
 
@@ -70,7 +68,7 @@ def print_events(
     as_json: bool,
     wait_s: float,
 ) -> None:
-    """Print what is there from the selection's start on, then what comes; `count` at most.
+    """Print existing events from the selection's start on, then new ones; at most `count`.
 
     Raises BrokerUnreachable when the broker has not answered for `wait_s` seconds.
     """
@@ -92,10 +90,10 @@ def print_events(
 
 
 def line(record: LogRecord, kind: str) -> str:
-    """One line for people."""
+    """Return one line for people."""
     headers = dict(record.headers or [])
     moment = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).astimezone()
-    said = _text(headers.get("refused-reason", b""))
+    reason = _text(headers.get("refused-reason", b""))
     parts = [
         f"{moment:%Y-%m-%d %H:%M:%S}",
         f"{kind} {_text(record.key or b'')}",
@@ -103,11 +101,11 @@ def line(record: LogRecord, kind: str) -> str:
         _text(headers.get("id", b"")),
         "(no payload)" if record.value is None else _text(record.value),
     ]
-    return plain("  ".join([*parts, *([f"refused: {said}"] if said else [])]))
+    return plain("  ".join([*parts, *([f"refused: {reason}"] if reason else [])]))
 
 
 def document(record: LogRecord, kind: str) -> str:
-    """The record as JSON; bytes that are no text are in base64, and said to be."""
+    """Return the record as JSON; bytes that are not text become ``{"base64": ...}``."""
     topic, partition, offset, timestamp, key, value, headers = record
     found: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset, "ts_ms": timestamp}
     found |= {"aggregate_type": kind, "key": _json(key), "headers": {n: _json(v) for n, v in headers or []}}

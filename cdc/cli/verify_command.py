@@ -1,4 +1,4 @@
-"""`cdc verify`: compare a sink with the log and the log with the tables, row by row, and mend what differs."""
+"""`cdc verify`: compares a sink with the topics and the topics with the tables, row by row, and repairs differences."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ _NUMBERS: Final = ("compared", "missing", "extra", "stale", "different", "undeci
 
 @click.command("verify")
 @click.argument("sink", required=False)
-@click.option("--table", "tables", multiple=True, help="Only tables that fit this pattern; may be given again.")
-@click.option("--topics", "only_topics", is_flag=True, help="Compare the topics with the source, and no sink.")
-@click.option("--no-source", is_flag=True, help="Compare the sink with the topics only.")
+@click.option(
+    "--table", "tables", multiple=True, help="Only tables that match this pattern; repeatable  [default: all]."
+)
+@click.option("--topics", "only_topics", is_flag=True, help="Compare only the topics with the source.")
+@click.option("--no-source", is_flag=True, help="Compare only the sink with the topics.")
 @click.option(
     "--sample",
     "share",
     type=click.FloatRange(min=0, max=1, min_open=True),
     default=1.0,
-    help="Compare a random share of the keys only, as 0.01.",
+    help="Compare a random share of the keys, e.g. 0.01  [default: all keys].",
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="Which share; the same seed, the same keys.")
-@click.option("--repair", is_flag=True, help="Repair the keys that differ, and no others.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the share.")
+@click.option("--repair", is_flag=True, help="Repair the keys that differ.")
 @click.option(
     "--timeout",
     "wait_s",
     type=click.FloatRange(min=1),
     default=60.0,
     show_default=True,
-    help="Seconds to wait for Kafka, and for capture to catch up.",
+    help="Seconds to wait for Kafka and for capture to catch up.",
 )
 @config_option
 @json_option
@@ -51,11 +53,11 @@ def command(
     sink: str | None, tables: tuple[str, ...], only_topics: bool, no_source: bool, share: float, seed: int,
     repair: bool, wait_s: float, config_path: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Compare the sink SINK with the topics, and the topics with the tables of the source.
+    """Compare a sink with its topics, and the topics with the source.
 
-    Everything may run and be written meanwhile: what changes is compared again. Exit code 1 when anything differs, is
-    undecided or blocked, or when capture does not catch up in time. A lake is compared with the topics only, as of the
-    cut it is at.
+    Everything may run and change meanwhile: rows that change are compared again. A lake is compared with the topics
+    only, as of its cut. Exit code 1 when rows differ, are undecided or blocked, or when capture does not catch up in
+    time.
     """
     from cdc.config.settings import Applied
     from cdc.config.sink_kinds import sink_of
@@ -64,10 +66,12 @@ def command(
 
     config = configuration(config_path)
     if only_topics == (sink is not None):
-        raise UsageError("name the sink to verify, or say --topics", command="cdc verify --help")
+        raise UsageError("give either a sink or --topics", command="cdc verify --help")
     if sink is not None and not isinstance(sink_of(config, sink), Applied):
         if share < 1 or repair:
-            raise UsageError("a lake is verified as a whole, and not repaired", hint="build it anew in another folder")
+            raise UsageError(
+                "--sample and --repair do not apply to a lake", hint="rebuild a damaged lake in another folder"
+            )
         return _lake(config, sink, tables, as_json=as_json)
     return _rows(
         config, sink, tables, Sample(share, seed), source=not no_source, repair=repair, wait_s=wait_s, as_json=as_json
@@ -78,7 +82,7 @@ def _rows(
     config: Config, sink: str | None, tables: Sequence[str], sample: Sample, *, source: bool, repair: bool,
     wait_s: float, as_json: bool,
 ) -> int:  # fmt: skip
-    """Topics first: what is repaired there reaches the sink by itself."""
+    """Compare topics before the sink: what is repaired in the topics reaches the sink through them."""
     from cdc.clock import SystemClock
     from cdc.config.sink_kinds import applied_of
     from cdc.errors import EXIT_FAILED, EXIT_OK
@@ -93,19 +97,19 @@ def _rows(
     clock = SystemClock()
     of_source: list[TableFindings] = []
     of_sink: list[TableFindings] = []
-    with contextlib.ExitStack() as held, _telling(as_json=as_json) as (told, say):
+    with contextlib.ExitStack() as held, _progress(as_json=as_json) as (progress, say):
         await_kafka(config, wait_s=wait_s, say=say)
         if sink is not None and repair:
             held.enter_context(claimed(config, sink, "verify --repair", clock))
         if source:
             kept = [*tables] or (list(_tables_of(config, sink)) if sink is not None else [])
             of_source = verify_source(
-                config, kept, clock=clock, sample=sample, repair=repair, told=told, wait_s=wait_s, say=say
+                config, kept, clock=clock, sample=sample, repair=repair, told=progress, wait_s=wait_s, say=say
             )
         if sink is not None:
             with contextlib.closing(target_of(config, sink, applied_of(config, sink))) as target:
                 of_sink = verify_store(
-                    config, sink, target, tables, clock=clock, sample=sample, repair=repair, told=told,
+                    config, sink, target, tables, clock=clock, sample=sample, repair=repair, told=progress,
                     wait_s=wait_s, say=say,
                 )  # fmt: skip
     ok = bool(of_source or of_sink) and all(found.ok for found in (*of_source, *of_sink))
@@ -127,7 +131,7 @@ def _rows(
             _show(what, findings)
     if ok:
         keys = sum(found.compared for found in (*of_source, *of_sink))
-        output.done(f"{keys:,} keys compared: all of them agree")
+        output.done(f"{keys:,} keys compared: all match")
     return EXIT_OK if ok else EXIT_FAILED
 
 
@@ -136,10 +140,10 @@ def _tables_of(config: Config, sink: str) -> Sequence[str]:
 
 
 @contextlib.contextmanager
-def _telling(*, as_json: bool) -> Iterator[tuple[ProgressCallback, Notify]]:
-    """Progress as a spinner, where stderr is a terminal; and lines about a wait, also where it is not.
+def _progress(*, as_json: bool) -> Iterator[tuple[ProgressCallback, Notify]]:
+    """Show progress as a spinner if stderr is a terminal; print lines about waiting in any case.
 
-    With `as_json` a stderr that is no terminal has the error alone, which says what was waited for.
+    With `as_json` and no terminal only the error is printed, which names what was waited for.
     """
     out = output.console(stderr=True)
     words = {"fold": "records read", "compare": "rows compared", "again": "keys compared again"}
@@ -170,13 +174,13 @@ def _show(what: str, findings: Sequence[TableFindings]) -> None:
 
 
 def _lake(config: Config, sink: str, tables: tuple[str, ...], *, as_json: bool) -> int:
-    from cdc.cli.download_bars import Bars
+    from cdc.cli.progress_bars import DownloadBars
     from cdc.errors import EXIT_FAILED, EXIT_OK
     from cdc.lsn import Lsn
     from cdc.run.app import verify_sink
 
-    with Bars() as told, output.waiting("reading the topics again"):
-        manifest, reports = verify_sink(config, sink, tables, told)
+    with DownloadBars() as bars, output.waiting("reading the topics"):
+        manifest, reports = verify_sink(config, sink, tables, bars)
     ok = all(report.ok for report in reports)
     if as_json:
         output.show_json(
@@ -211,5 +215,5 @@ def _lake(config: Config, sink: str, tables: tuple[str, ...], *, as_json: bool) 
             output.note(f"{report.table}: {kind} {', '.join(map(str, keys))}")
     if ok:
         rows = sum(report.compared for report in reports)
-        output.done(f"{rows:,} rows of {len(reports)} tables equal their topics at {Lsn(manifest.end_lsn)}")
+        output.done(f"{rows:,} rows of {len(reports)} tables match their topics at {Lsn(manifest.end_lsn)}")
     return EXIT_OK if ok else EXIT_FAILED

@@ -1,4 +1,4 @@
-"""`cdc views chart`: columns of a view as a picture. The one place that imports matplotlib (extra `charts`)."""
+"""`cdc views chart`: draws columns of a view. The only module that imports matplotlib (extra `charts`)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import lake_option, place
+from cdc.cli.lake_choice import choose_lake, lake_option
 from cdc.errors import EXIT_OK, LocalError, UsageError
 
 FORMATS: Final = (".png", ".svg", ".pdf")
 _ROWS_MAX: Final = 100_000  # more points than a picture has pixels
-_BARS_MAX: Final = 60  # names below an axis that can still be read
+_BARS_MAX: Final = 60  # names below an axis that are still readable
 _SIZE_INCHES: Final = (9.0, 4.5)
 _DOTS_PER_INCH: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn.
+    """The data of a picture.
 
     Attributes:
-        title: above it.
+        title: above the picture.
         x_name: below the axis.
         x: numbers, dates and times make lines, everything else bars.
         lines: name -> a number for each x, or None where there is none.
@@ -43,18 +43,18 @@ class Picture:
 
 @click.command("chart")
 @click.argument("name")
-@click.option("--x", "x_name", required=True, help="Column along the axis: numbers, dates, times or names.")
-@click.option("--y", "y_names", required=True, multiple=True, help="Column of numbers; may be given again.")
+@click.option("--x", "x_name", required=True, help="Column for the x axis: numbers, dates, times or names.")
+@click.option("--y", "y_names", required=True, multiple=True, help="Column of numbers to draw; repeatable.")
 @click.option(
     "-o",
     "--output",
     "file",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="FILE.png, .svg, .pdf.",
+    help="File to write: .png, .svg or .pdf.",
 )
-@click.option("--at", "at_text", default="", metavar="LSN|CUT", help="As of an older cut  [default: the newest].")
-@click.option("--where", default="", help="Only rows for which this SQL condition holds.")
+@click.option("--at", "at_text", default="", metavar="LSN|CUT", help="Read an older cut  [default: the newest].")
+@click.option("--where", default="", help="Only rows that match this SQL condition  [default: all].")
 @lake_option
 @config_option
 @json_option
@@ -69,44 +69,46 @@ def chart(
     config_path: Path | None,
     as_json: bool,
 ) -> int:
-    """Draw columns of a view into a picture."""
+    """Draw columns of a view into a picture file."""
     from sinks.warehouse.read.lake_reader import Lake, parse_at, read, view_summary
 
     if file.suffix.lower() not in FORMATS:
-        raise UsageError(f"{file} is no picture", hint=f"a name that ends with {', '.join(FORMATS)}")
-    lake = Lake(place(config_path, lake_path).location)
+        raise UsageError(
+            f"unsupported picture format: {file}", hint=f"use a file name that ends with {', '.join(FORMATS)}"
+        )
+    lake = Lake(choose_lake(config_path, lake_path).location)
     manifest = lake.manifest(parse_at(at_text) if at_text else None)
-    look = view_summary(lake, manifest, name)
+    summary = view_summary(lake, manifest, name)
     table, state = lake.view(name, manifest)
     rows = read(lake, table, state.version, where=where, limit=_ROWS_MAX + 1).to_pylist()
     if len(rows) > _ROWS_MAX:
-        raise UsageError(f"{name} has more than {_ROWS_MAX:,} rows", hint="choose some of them by --where")
-    lsn = f", {look.lsn}" if look.lsn is not None else ""
-    title = f"{name} (cut {look.cut}{lsn})"
+        raise UsageError(f"{name} has more than {_ROWS_MAX:,} rows", hint="select fewer rows with --where")
+    lsn = f", {summary.lsn}" if summary.lsn is not None else ""
+    title = f"{name} (cut {summary.cut}{lsn})"
     picture = picture_of(rows, title, x_name, y_names)
     draw(picture, file)
     if as_json:
-        output.show_json({"name": name, "file": str(file), "points": len(picture.x), "cut": look.cut})
+        output.show_json({"name": name, "file": str(file), "points": len(picture.x), "cut": summary.cut})
     else:
-        output.note(f"{len(picture.x):,} points of {title} are in {file}")
+        output.note(f"{len(picture.x):,} points of {title} written to {file}")
     return EXIT_OK
 
 
 def picture_of(rows: Sequence[dict[str, Any]], title: str, x_name: str, y_names: Sequence[str]) -> Picture:
-    """Rows in the order of x, those without one left out. Raises UsageError for columns that cannot be drawn."""
+    """Return rows sorted by x, without those whose x is null. Raises UsageError for columns that cannot be drawn."""
     if not rows:
-        raise UsageError("there are no rows to draw", hint="a wider --where, or a later cut")
+        raise UsageError("no rows to draw", hint="use a wider --where or a later cut")
     by_name = {column.lower(): column for column in rows[0]}
     for wanted in (x_name, *y_names):
         if wanted.lower() not in by_name:
-            raise UsageError(f"there is no column {wanted}", hint=f"there is {', '.join(by_name.values())}")
+            raise UsageError(f"unknown column {wanted}", hint=f"available: {', '.join(by_name.values())}")
     x_column = by_name[x_name.lower()]
     kept = [row for row in rows if row[x_column] is not None]
     is_scale = all(_is_scale(row[x_column]) for row in kept)
     if not is_scale and len(kept) > _BARS_MAX:
         raise UsageError(
-            f"{len(kept):,} names of column {x_column} do not fit below an axis",
-            hint=f"at most {_BARS_MAX}: choose some by --where, or take a column of numbers or times",
+            f"{len(kept):,} values of column {x_column} do not fit on the x axis",
+            hint=f"at most {_BARS_MAX}; select fewer with --where, or use a column of numbers or times",
         )
     kept.sort(key=lambda row: row[x_column] if is_scale else _words(row[x_column]))
     x = [_scaled(row[x_column]) if is_scale else _words(row[x_column]) for row in kept]
@@ -115,12 +117,14 @@ def picture_of(rows: Sequence[dict[str, Any]], title: str, x_name: str, y_names:
 
 
 def draw(picture: Picture, file: Path) -> None:
-    """Write the picture. Raises LocalError when matplotlib is not there or the file cannot be written."""
+    """Write the picture. Raises LocalError when matplotlib is missing or the file cannot be written."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise LocalError(
-            "charts need matplotlib", hint="it is in an extra", command="pip install 'tailrace[charts]'"
+            "charts need the package 'matplotlib', which is not installed",
+            hint="it is an extra",
+            command="pip install 'tailrace[charts]'",
         ) from error
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
     axes = figure.subplots()
@@ -148,7 +152,7 @@ def draw(picture: Picture, file: Path) -> None:
     try:
         figure.savefig(file)
     except OSError as error:
-        raise LocalError(f"{file} cannot be written: {error.strerror}", hint="name another place") from error
+        raise LocalError(f"cannot write {file}: {error.strerror}", hint="name another file") from error
 
 
 def _is_scale(value: object) -> bool:
@@ -169,4 +173,4 @@ def _number(value: object, name: str) -> float | None:
         return None
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return float(value)
-    raise UsageError(f"column {name} has no numbers", hint="--y takes a column of numbers")
+    raise UsageError(f"column {name} is not numeric", hint="--y needs a column of numbers")

@@ -1,4 +1,4 @@
-"""`cdc views plan`, `explain` and `check`: how a view can be kept, how it was, and whether it is right."""
+"""`cdc views plan`, `explain` and `check`: how a view can be updated, how it was, and whether its rows are right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, lake_option, place
+from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ views_option: Final = click.option(
     "--views",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of SQL files  [default: that of the warehouse sink in the configuration].",
+    help="Folder of the views' SQL files  [default: from the warehouse sink].",
 )
 
 
@@ -31,26 +31,26 @@ views_option: Final = click.option(
 @config_option
 @json_option
 def plan_command(name: str, folder: Path | None, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Show how a view can be kept: what it reads, its key, which plans it has, and why not the others.
+    """Show which plans can update a view, and why others cannot.
 
-    recompute runs its query again; affected replaces the rows of the keys that a cut can have changed; delta adds to
-    sums and counts what a cut changes.
+    recompute runs the query again; affected replaces the rows of the keys that a cut may have changed; delta adds the
+    changes of a cut to sums and counts. Also shows the view's sources and key.
     """
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.read.planning_report import planned
 
-    found = place(config_path, lake_path)
+    found = choose_lake(config_path, lake_path)
     lake = Lake(found.location)
     document = planned(lake, lake.manifest(), _views(found, folder), name).document()
     if as_json:
         output.show_json(document)
         return EXIT_OK
     shown = output.table("plan", "possible", "")
-    for plan, said in document["plans"].items():
-        shown.add_row(plan, "yes" if said["possible"] else "no", output.plain(said["reason"] or ""))
+    for plan, found in document["plans"].items():
+        shown.add_row(plan, "yes" if found["possible"] else "no", output.plain(found["reason"] or ""))
     output.show_table(shown)
     output.note(f"reads {', '.join(document['reads'])}")
-    output.note(f"kept by {', '.join(document['key']) or 'no key'}; its file says plan: {document['wish']}")
+    output.note(f"key: {', '.join(document['key']) or 'none'}; plan in its file: {document['wish']}")
     for table, why in document["recomputed_when"].items():
         output.note(f"recomputed when {table} changes: {why}")
     return EXIT_OK
@@ -62,18 +62,18 @@ def plan_command(name: str, folder: Path | None, lake_path: str | None, config_p
 @config_option
 @json_option
 def explain_command(name: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Show by which plan a view was kept last, why, and what its plans took in the last cuts."""
+    """Show which plan last updated a view, why, and its cost."""
     from sinks.warehouse.read.lake_reader import Lake, view_summary
     from sinks.warehouse.read.planning_report import plan_record
 
-    lake = Lake(place(config_path, lake_path).location)
+    lake = Lake(choose_lake(config_path, lake_path).location)
     manifest = lake.manifest()
-    look, record = view_summary(lake, manifest, name), plan_record(lake, manifest, name)
+    summary, record = view_summary(lake, manifest, name), plan_record(lake, manifest, name)
     known = dict(record.runs) if record is not None else {}
     document: dict[str, Any] = {
         "name": name,
-        "cut": look.cut,
-        "left_behind": look.reason or None,
+        "cut": summary.cut,
+        "left_behind": summary.reason or None,
         "plan": record.plan if record else None,
         "reason": record.reason if record else None,
         "seconds": record.seconds if record else None,
@@ -85,24 +85,24 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
         output.show_json(document)
         return EXIT_OK
     if record is None:
-        output.note(f"{name} was computed by a release that did not plan; its next change is planned")
+        output.note(f"{name} was computed by a release without plans; its next change gets one")
         return EXIT_OK
-    heading = "last runs: seconds (records that came)"
-    shown = output.table("plan wished for", heading, right=(heading,))
+    heading = "last runs: seconds (changed records)"
+    shown = output.table("requested plan", heading, right=(heading,))
     for plan, runs in known.items():
         shown.add_row(plan, "  ".join(f"{run.seconds:.2f} ({run.changes:,})" for run in runs))
     output.show_table(shown)
     keys = f"{record.keys:,} keys, " if record.keys else ""
-    output.note(f"last kept by {record.plan} in {record.seconds:.2f} s: {keys}{record.rows:,} rows; {record.reason}")
-    if look.reason:
-        output.note(f"left behind the newest cut: {look.reason}")
+    output.note(f"last updated by {record.plan} in {record.seconds:.2f} s: {keys}{record.rows:,} rows; {record.reason}")
+    if summary.reason:
+        output.note(f"behind the newest cut: {summary.reason}")
     return EXIT_OK
 
 
 @click.command("check")
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every view of the lake.")
-@click.option("--at", "at", metavar="LSN|CUT", help="At an older cut  [default: the newest].")
+@click.option("--all", "everything", is_flag=True, help="Check every view of the lake.")
+@click.option("--at", "at", metavar="LSN|CUT", help="Check at an older cut  [default: the newest].")
 @views_option
 @lake_option
 @config_option
@@ -117,28 +117,27 @@ def check_command(
     config_path: Path | None,
     as_json: bool,
 ) -> int:
-    """Compare a view with what its query gives over the same cut, row for row. Starts Spark.
+    """Compare a view with the result of its query over the same cut.
 
-    Rows are near that are others only in floats, by a billionth, or in estimates of sketches: the order of rows shows
-    in both, and they are no fault.
-
-    Exit code 1 when a view differs or could not be compared; rows themselves are not shown.
+    Starts Spark. Rows count as near when they differ only in floats, by a billionth, or in estimates of sketches. Both
+    depend on the order of rows, so near rows are not an error. Row values are not shown. Exit code 1 when a view
+    differs or could not be compared.
     """
-    from cdc.cli.download_bars import Bars
+    from cdc.cli.progress_bars import DownloadBars
     from cdc.run.app import check_lake_views
     from sinks.warehouse.read.lake_reader import parse_at
 
     if (name is None) == (not everything):
-        raise UsageError("say which view", hint="cdc views check NAME, or --all")
-    found = place(config_path, lake_path)
+        raise UsageError("name a view or pass --all", command="cdc views check --all")
+    found = choose_lake(config_path, lake_path)
     views = _views(found, folder)
-    with Bars() as told, output.waiting("computing the views again"):
+    with DownloadBars() as bars, output.waiting("computing the views"):
         cut, reports = check_lake_views(
             found.location,
             views,
             [] if name is None else [name],
             at=None if at is None else parse_at(at),
-            progress=told,
+            progress=bars,
         )
     ok = all(report.ok for report in reports)
     if as_json:
@@ -174,5 +173,5 @@ def _views(found: LakeChoice, folder: Path | None) -> tuple[View, ...]:
 
     folder = folder or found.views
     if folder is None:
-        raise UsageError("the folder of views is not known", hint="set views = in the sink's section, or --views")
+        raise UsageError("the folder of the views is unknown", hint="set views in the sink's section, or pass --views")
     return load_views(folder)

@@ -1,4 +1,4 @@
-"""`cdc views query`: SQL over the tables and views of one cut. Needs no Spark, no Kafka."""
+"""`cdc views query`: runs SQL over the tables and views of one cut. Needs neither Spark nor Kafka."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import grid, json_value, lake_option, place
+from cdc.cli.lake_choice import choose_lake, grid, json_value, lake_option
 from cdc.errors import EXIT_OK
 
 _ROWS: int = 1000
@@ -16,7 +16,7 @@ _ROWS: int = 1000
 
 @click.command("query")
 @click.argument("sql")
-@click.option("--at", "at", metavar="LSN|CUT", default=None, help="As of an older cut  [default: the newest].")
+@click.option("--at", "at", metavar="LSN|CUT", default=None, help="Read an older cut  [default: the newest].")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=_ROWS, show_default=True, help="Show at most this many rows."
 )
@@ -26,15 +26,15 @@ _ROWS: int = 1000
 def command(
     sql: str, at: str | None, limit: int, lake_path: str | None, config_path: Path | None, as_json: bool
 ) -> int:
-    """Run one SELECT over the lake, all tables and views as of one cut.
+    """Run one SELECT over the lake, as of one cut.
 
-    Names mean what they mean in a view: orders, public.orders, history.orders, archive.orders, a view's name.
+    Names are those of view definitions: orders, public.orders, history.orders, archive.orders, or a view.
     """
     from cdc.lsn import Lsn
     from sinks.warehouse.read.cut_query import query
     from sinks.warehouse.read.lake_reader import Lake, parse_at
 
-    lake = Lake(place(config_path, lake_path).location)
+    lake = Lake(choose_lake(config_path, lake_path).location)
     manifest = lake.manifest(None if at is None else parse_at(at))
     rows = query(lake, manifest, sql, limit=limit)
     lsn = str(Lsn(manifest.end_lsn))

@@ -1,4 +1,4 @@
-"""`cdc views compare`, `swap` and `rollback`: which generation of a view serves. Needs no Spark; the sink does it."""
+"""`cdc views compare`, `swap` and `rollback`: choose the active version of a view. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, lake_option, place
+from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.views.version_comparison import Comparison
 
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _WAIT_S: Final = 60.0
 
 key_option: Final = click.option(
-    "--key", "key_text", default="", help="Columns that tell rows apart, as a,b  [default: what the view's file says]."
+    "--key", "key_text", default="", help="Key columns to match rows by, e.g. a,b  [default: from the view's file]."
 )
 wait_option: Final = click.option(
     "--wait",
@@ -33,9 +33,9 @@ wait_option: Final = click.option(
     type=click.FloatRange(min=0),
     default=_WAIT_S,
     show_default=True,
-    help="Seconds to wait until it is done.",
+    help="Seconds to wait until the sink has done it.",
 )
-yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Switch without asking.")
 
 
 @click.command("compare")
@@ -45,13 +45,13 @@ yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask."
 @config_option
 @json_option
 def compare_command(name: str, key_text: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Compare a view with the generation that was built beside it: rows, columns, differing keys.
+    """Compare the active version of a view with the new one.
 
-    Both are as of the newest cut. Exit code 1 when they differ.
+    Shows rows, columns and differing keys, as of the newest cut. Exit code 1 when they differ.
     """
     from sinks.warehouse.read.lake_reader import Lake
 
-    found = place(config_path, lake_path)
+    found = choose_lake(config_path, lake_path)
     lake = Lake(found.location)
     number = _candidate(lake, name)
     comparison = _compared(found, lake, name, number, key_text)
@@ -73,21 +73,21 @@ def compare_command(name: str, key_text: str, lake_path: str | None, config_path
 def swap_command(
     name: str, key_text: str, yes: bool, wait_s: float, lake_path: str | None, config_path: Path | None, as_json: bool
 ) -> int:  # fmt: skip
-    """Have the generation that was built beside a view serve, from the next cut on.
+    """Make the new version of a view active, from the next cut on.
 
-    Says what will differ, and asks. Readers see the old one or the new one, whole; a published topic follows.
+    First shows what differs, and asks. Readers see either version as a whole; a published topic follows.
     """
     from sinks.warehouse.read.lake_reader import Lake
 
-    found = place(config_path, lake_path)
+    found = choose_lake(config_path, lake_path)
     lake = Lake(found.location)
     number = _candidate(lake, name)
     comparison = _compared(found, lake, name, number, key_text)
     if not as_json:
         _show(comparison)
-    if not output.confirm(f"have generation {number} of {name} serve?", yes=yes):
+    if not output.confirm(f"Swap {name} to version {number}?", yes=yes):
         return EXIT_FAILED
-    return _wished(lake, name, number, wait_s, as_json=as_json)
+    return _request_swap(lake, name, number, wait_s, as_json=as_json)
 
 
 @click.command("rollback")
@@ -100,27 +100,30 @@ def swap_command(
 def rollback_command(
     name: str, yes: bool, wait_s: float, lake_path: str | None, config_path: Path | None, as_json: bool
 ) -> int:
-    """Have the generation that served before serve again, brought up to the newest cut first."""
+    """Roll back to the previous version of a view.
+
+    The sink first brings it up to the newest cut.
+    """
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.views.generations import REPLACED, candidates
 
-    lake = Lake(place(config_path, lake_path).location)
+    lake = Lake(choose_lake(config_path, lake_path).location)
     states = lake.manifest().views
     lake.view(name, lake.manifest())
     before = [number for number, state in candidates(name, states).items() if state.reason == REPLACED]
     if not before:
         raise UsageError(
-            f"there is no generation of {name} to roll back to",
-            hint="the last one that served is kept when another takes its place",
+            f"{name} has no previous version to roll back to",
+            hint="a swap keeps the version that it replaces",
             command="cdc views list",
         )
-    if not output.confirm(f"have generation {before[-1]} of {name} serve again?", yes=yes):
+    if not output.confirm(f"Roll {name} back to version {before[-1]}?", yes=yes):
         return EXIT_FAILED
-    return _wished(lake, name, before[-1], wait_s, as_json=as_json)
+    return _request_swap(lake, name, before[-1], wait_s, as_json=as_json)
 
 
 def _candidate(lake: Lake, name: str) -> int:
-    """The generation beside the one that serves that is to be looked at. Raises UsageError."""
+    """Return the number of the newest version that is not active and was not replaced. Raises UsageError."""
     from sinks.warehouse.views.generations import REPLACED, candidates
 
     manifest = lake.manifest()
@@ -128,8 +131,8 @@ def _candidate(lake: Lake, name: str) -> int:
     found = {number: state for number, state in candidates(name, manifest.views).items() if state.reason != REPLACED}
     if not found:
         raise UsageError(
-            f"nothing was built beside {name}",
-            hint="change its SQL, with a line -- swap: manual above it, and start the sink anew",
+            f"{name} has no new version to swap to",
+            hint="change its SQL, put the line -- swap: manual above it, and restart the sink",
             command=f"cdc views sql {name}",
         )
     number, state = max(found.items())
@@ -142,8 +145,8 @@ def _check_fresh(name: str, number: int, state: ViewState) -> None:
 
     if state.reason and not is_resting(state):
         raise UsageError(
-            f"generation {number} of {name} is left behind: {state.reason}",
-            hint="it can serve when it is as of the newest cut",
+            f"version {number} of {name} is behind: {state.reason}",
+            hint="it can become active when it has reached the newest cut",
         )
 
 
@@ -167,8 +170,8 @@ def _key(found: LakeChoice, name: str, key_text: str) -> Sequence[str]:
     return views[name].header.key if name in views else ()
 
 
-def _wished(lake: Lake, name: str, number: int, wait_s: float, *, as_json: bool) -> int:
-    """Ask the sink, and wait for the cut that does it."""
+def _request_swap(lake: Lake, name: str, number: int, wait_s: float, *, as_json: bool) -> int:
+    """Ask the sink to switch, and wait for the cut that does it."""
     from sinks.warehouse.views.generations import SwapRequest, TextStore
 
     TextStore(lake.location).request_swap(SwapRequest(name, number))
@@ -180,13 +183,13 @@ def _wished(lake: Lake, name: str, number: int, wait_s: float, *, as_json: bool)
         done = state is not None and state.generation == number
         if done or clock.monotonic_s() > end_s:
             break
-        clock.wait(never, _LOOK_S)
+        clock.wait(never, _POLL_S)
     if as_json:
         output.show_json({"name": name, "generation": number, "done": done, "cut": manifest.cut})
     elif done:
-        output.done(f"generation {number} of {name} serves, since cut {manifest.cut} at the latest")
+        output.done(f"version {number} of {name} is active, since cut {manifest.cut} at the latest")
     else:
-        output.note(f"asked for; the sink has not done it in {wait_s:g} s, and does it with its next cut")
+        output.note(f"requested; the sink has not switched within {wait_s:g} s and will do so with its next cut")
     return EXIT_OK if done else EXIT_FAILED
 
 
@@ -207,10 +210,12 @@ def _document(name: str, number: int, found: Comparison) -> dict[str, Any]:
 
 
 def _show(found: Comparison) -> None:
-    made = output.table("", "rows", "columns", "changed", "gone", "new", right=("rows", "changed", "gone", "new"))
-    made.add_row("serves", f"{found.old_rows:,}", _columns("-", found.removed_columns), "", "", "")
+    made = output.table(
+        "", "rows", "columns", "changed", "removed", "added", right=("rows", "changed", "removed", "added")
+    )
+    made.add_row("active", f"{found.old_rows:,}", _columns("-", found.removed_columns), "", "", "")
     made.add_row(
-        "beside",
+        "new",
         f"{found.new_rows:,}",
         _columns("+", found.added_columns),
         f"{found.changed:,}",
@@ -219,9 +224,9 @@ def _show(found: Comparison) -> None:
     )
     output.show_table(made)
     if found.same:
-        output.done("they agree")
+        output.done("both versions agree")
     elif found.examples:
-        output.note("as these keys: " + ", ".join(map(output.plain, found.examples)))
+        output.note("differing keys, e.g. " + ", ".join(map(output.plain, found.examples)))
 
 
 def _columns(sign: str, names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""`cdc views`: the views of a lake, their rows now and at an older cut, their SQL. Needs no Kafka."""
+"""`cdc views`: lists and shows the views of a lake, at the newest or an older cut. Needs no Kafka."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from rich.text import Text
 
 from cdc.cli import output, view_query_command, view_swap_command
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, grid, json_value, lake_option, place
-from cdc.cli.status_text import duration
+from cdc.cli.lake_choice import LakeChoice, choose_lake, grid, json_value, lake_option
 from cdc.cli.view_chart_command import chart
 from cdc.cli.view_plan_command import check_command, explain_command, plan_command
 from cdc.clock import SystemClock
@@ -28,12 +27,14 @@ _NOT_YET: Final = "not published yet"
 limit_option: Final = click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=_LIMIT, show_default=True, help="Show at most this many rows."
 )
-where_option: Final = click.option("--where", default="", help="Only rows for which this SQL condition holds.")
+where_option: Final = click.option(
+    "--where", default="", help="Only rows that match this SQL condition  [default: all]."
+)
 
 
 @click.group("views")
 def group() -> None:
-    """Look at derived tables: rows at a cut, SQL, how they are kept; have another generation serve."""
+    """Query, check, swap and roll back the views of a lake."""
 
 
 group.add_command(chart)
@@ -44,14 +45,17 @@ group.add_command(chart)
 @config_option
 @json_option
 def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Show every view: as of which LSN it is, how many rows it has, and why when it stays behind."""
+    """List all views with their LSN, row count and state.
+
+    A view that is behind the newest cut is shown with the reason.
+    """
     from sinks.warehouse.read.lake_reader import Lake, views
 
-    where = place(config_path, lake_path)
+    where = choose_lake(config_path, lake_path)
     lake = Lake(where.location)
     manifest = lake.manifest()
     now_s = SystemClock().wall_s()
-    found = [_document(look, now_s) for look in views(lake, manifest)]
+    found = [_document(summary, now_s) for summary in views(lake, manifest)]
     unbuilt = {name: view.reason for name, view in manifest.unbuilt.items() if name not in manifest.views}
     waiting = dict.fromkeys((name for name in _in_files(where) if name not in manifest.views), _NOT_YET)
     found += [_unpublished(name, reason) for name, reason in (waiting | unbuilt).items()]
@@ -59,7 +63,7 @@ def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -
     if as_json:
         output.show_json(found)
     elif not found:
-        output.note("there are no views: put SQL files into the folder that `views` of the sink names")
+        output.note("no views: put SQL files into the folder that the sink's `views` setting names")
     else:
         output.show_table(_listing(found))
     return EXIT_OK
@@ -74,7 +78,7 @@ def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -
 @json_option
 def show(name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show rows of a view as of the newest cut."""
-    return _show(place(config_path, lake_path), name, None, limit=limit, where=where, as_json=as_json)
+    return _show(choose_lake(config_path, lake_path), name, None, limit=limit, where=where, as_json=as_json)
 
 
 @group.command("at")
@@ -88,14 +92,14 @@ def show(name: str, limit: int, where: str, lake_path: str | None, config_path: 
 def show_at(
     at: str, name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool
 ) -> int:
-    """Show rows of a view as the lake had it at an older cut.
+    """Show rows of a view as of an older cut.
 
-    LSN means the newest cut that ends there or before; CUT is the number of a cut.
+    An LSN selects the newest cut that ends at or before it; CUT is the number of a cut.
     """
     from sinks.warehouse.read.lake_reader import parse_at
 
-    meant = parse_at(at)
-    return _show(place(config_path, lake_path), name, meant, limit=limit, where=where, as_json=as_json)
+    wanted = parse_at(at)
+    return _show(choose_lake(config_path, lake_path), name, wanted, limit=limit, where=where, as_json=as_json)
 
 
 group.add_command(plan_command)
@@ -105,12 +109,12 @@ group.add_command(check_command)
 
 @group.command("sql")
 @click.argument("name")
-@click.option("--spark", "translated", is_flag=True, help="As Spark runs it, translated from another dialect.")
+@click.option("--spark", "translated", is_flag=True, help="Print it as Spark runs it, translated from its dialect.")
 @click.option(
     "--views",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of SQL files  [default: that of the warehouse sink in the configuration].",
+    help="Folder of the views' SQL files  [default: from the warehouse sink].",
 )
 @config_option
 @json_option
@@ -118,13 +122,13 @@ def sql(name: str, translated: bool, folder: Path | None, config_path: Path | No
     """Print the SQL of a view."""
     from sinks.warehouse.views.definition import load_views
 
-    folder = folder or place(config_path, None).views
+    folder = folder or choose_lake(config_path, None).views
     if folder is None:
-        raise UsageError("the warehouse sink has no folder of views", hint="set views = in its section, or --views")
+        raise UsageError("the warehouse sink has no folder of views", hint="set views in its section, or pass --views")
     views = {view.name: view for view in load_views(folder)}
     view = views.get(name)
     if view is None:
-        raise UsageError(f"there is no view {name} in {folder}", hint=f"there is {', '.join(sorted(views)) or 'none'}")
+        raise UsageError(f"no view {name} in {folder}", hint=f"available: {', '.join(sorted(views)) or 'no views'}")
     text = view.spark_sql if translated else view.sql
     if as_json:
         output.show_json(
@@ -141,25 +145,25 @@ def _show(found: LakeChoice, name: str, at: At, *, limit: int, where: str, as_js
 
     lake = Lake(found.location)
     manifest = lake.manifest(at)
-    look = view_summary(lake, manifest, name)
+    summary = view_summary(lake, manifest, name)
     table, state = lake.view(name, manifest)
     rows = read(lake, table, state.version, where=where, limit=limit)
-    document = _document(look, SystemClock().wall_s())
+    document = _document(summary, SystemClock().wall_s())
     if as_json:
         output.show_json(document | {"shown": [json_value(row) for row in rows.to_pylist()]})
         return EXIT_OK
     output.show_table(grid(rows.to_pylist(), list(rows.column_names)))
-    place_text = f"cut {look.cut}" + (f", {look.lsn}" if look.lsn is not None else "")
-    behind = f"; left behind the newest cut: {look.reason}" if look.reason else ""
-    count = f"{rows.num_rows:,}" if where else f"{rows.num_rows:,} of {look.rows:,}"
-    output.note(f"{count} rows of {name} as of {place_text}{behind}")
-    if look.reason:
+    position = f"cut {summary.cut}" + (f", {summary.lsn}" if summary.lsn is not None else "")
+    behind = f"; behind the newest cut: {summary.reason}" if summary.reason else ""
+    count = f"{rows.num_rows:,}" if where else f"{rows.num_rows:,} of {summary.rows:,}"
+    output.note(f"{count} rows of {name} as of {position}{behind}")
+    if summary.reason:
         output.note(f"the lake is at cut {manifest.cut}, {Lsn(manifest.end_lsn)}")
     return EXIT_OK
 
 
 def _in_files(found: LakeChoice) -> list[str]:
-    """Views that files define; a file that is refused is said and does not hide the others."""
+    """Return the names of the views in files; a file that is refused is reported and does not hide the others."""
     from sinks.warehouse.views.definition import load_views
 
     if found.views is None:
@@ -171,16 +175,16 @@ def _in_files(found: LakeChoice) -> list[str]:
         return []
 
 
-def _document(look: ViewSummary, now_s: float) -> dict[str, Any]:
-    at_us = look.committed_at_us
+def _document(summary: ViewSummary, now_s: float) -> dict[str, Any]:
+    at_us = summary.committed_at_us
     return {
-        "name": look.name,
-        "cut": look.cut,
-        "lsn": None if look.lsn is None else str(look.lsn),
-        "rows": look.rows,
+        "name": summary.name,
+        "cut": summary.cut,
+        "lsn": None if summary.lsn is None else str(summary.lsn),
+        "rows": summary.rows,
         "committed_at": None if at_us is None else datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(),
         "age_seconds": None if at_us is None else round(max(0.0, now_s - at_us / 1e6), 1),
-        "reason": look.reason or None,
+        "reason": summary.reason or None,
     }
 
 
@@ -198,7 +202,7 @@ def _listing(found: list[dict[str, Any]]) -> Table:
             view["lsn"] or "",
             "" if view["cut"] is None else str(view["cut"]),
             "" if view["rows"] is None else f"{view['rows']:,}",
-            "" if age is None else duration(age),
+            "" if age is None else output.duration(age),
             Text(output.plain(view["reason"] or ""), style="yellow"),
         )
     return made

@@ -1,4 +1,4 @@
-"""What commands wait for, in words, and how long `cdc tail` waits for a broker that does not answer."""
+"""Texts that say what a command waits for, and the time limit of `cdc tail` for a broker that does not answer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from cdc.config.settings import Config
 
 WAIT_DEFAULT_S: Final = 30.0
-_CHECK_S: Final = 5.0  # without a record, before the broker is asked whether it is there
+_CHECK_S: Final = 5.0  # without a record, then the broker is checked
 _ANSWER_S: Final = 3.0
 T = TypeVar("T")
 
 
 def kafka(config: Config, wait_s: float | None = None) -> str:
-    """Return the words for waiting for the brokers of a configuration."""
+    """Return the text for waiting for the brokers of a configuration."""
     return f"waiting for Kafka at {config.kafka.bootstrap}{_at_most(wait_s)}"
 
 
 def source(config: Config) -> str:
-    """Return the words for waiting for the PostgreSQL server of a configuration."""
+    """Return the text for waiting for the PostgreSQL server of a configuration."""
     from psycopg import ProgrammingError, conninfo
 
     try:
@@ -37,10 +37,10 @@ def source(config: Config) -> str:
 def patient(
     batches: Iterator[list[T]], check: Callable[[float], object], what: str, wait_s: float, clock: Clock
 ) -> Iterator[list[T]]:
-    """Yield the batches of a reading that never ends; a reader alone would wait for a lost broker for ever.
+    """Yield the batches of an endless read, and stop it when the broker is lost; the reader alone would wait for ever.
 
-    While nothing arrives the broker is asked by `check(timeout_s)` now and then. That it does not answer is noted on
-    stderr, once, and so is that it does again.
+    While nothing arrives, `check(timeout_s)` asks the broker every few seconds. A lost broker is reported once on
+    stderr, and so is its return.
 
     Raises:
         BrokerUnreachable: it has not answered for `wait_s` seconds.

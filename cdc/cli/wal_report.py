@@ -1,4 +1,4 @@
-"""What `cdc status` says of WAL that piles up, and of a slot that is lost when nobody reads it. Pure."""
+"""The part of `cdc status` about WAL that accumulates, and about a slot that is lost when no process reads it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def document(source: Source, reading: WalReading | None) -> dict[str, Any] | None:
-    """As `wal` of /status, of one look; `transaction_alarm` says whether its transaction is old enough to be told."""
+    """Return `wal` of /status for one read; `transaction_alarm`: its oldest transaction is older than the limit."""
     if reading is None:
         return None
     room = room_in(reading, source.wal_alarm_bytes)
@@ -23,7 +23,7 @@ def document(source: Source, reading: WalReading | None) -> dict[str, Any] | Non
 
 
 def lines(wal: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Label and text of what a person should know; nothing while all is well."""
+    """Return label and text of each problem; nothing while all is well."""
     if wal is None:
         return []
     found = []
@@ -31,13 +31,13 @@ def lines(wal: dict[str, Any] | None) -> list[tuple[str, str]]:
         left, limit = output.size(wal["left_bytes"]) or "nothing", output.size(wal["limit_bytes"])
         found.append(("wal alarm", f"{left} of {limit} is left ({wal['left_percent']:.0f} %)"))
     if wal["idle_lost_in_seconds"] is not None and not wal["lost"]:
-        text = f"nobody reads the slot: lost in {wal['idle_lost_in_seconds']:.0f} s (idle_replication_slot_timeout)"
+        text = f"no process reads the slot: lost in {wal['idle_lost_in_seconds']:.0f} s (idle_replication_slot_timeout)"
         found.append(("idle slot", text))
     oldest = wal["oldest_transaction"]
     if oldest is not None and wal.get("transaction_alarm"):
-        who = f"prepared {oldest['gid']}" if oldest["pid"] is None else f"pid {oldest['pid']}"
+        session = f"prepared {oldest['gid']}" if oldest["pid"] is None else f"pid {oldest['pid']}"
         name = f" ({oldest['application_name']})" if oldest["application_name"] else ""
-        text = f"{who}{name} writes for {oldest['age_seconds']:.0f} s: WAL is kept since its begin"
+        text = f"{session}{name} has been open for {oldest['age_seconds']:.0f} s; WAL is kept from its start on"
         found.append(("transaction", output.plain(text)))
     found += [("failover", output.plain(problem)) for problem in wal["failover_problems"]]
     return found

@@ -1,1 +1,1 @@
-"""The preflight: facts of source and broker in, findings with their remedies out. Changes nothing."""
+"""The preflight checks: from facts about source, broker and sinks to findings with their repair. Changes nothing."""

@@ -1,4 +1,4 @@
-"""Checks of Kafka: enough brokers, topics as they must be, limits. Pure: facts in, findings out."""
+"""Checks of Kafka: number of brokers, topic settings, limits. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cdc.replication.table_shape import SourceTable
 
 
 def wanted_topics(config: Config, tables: Sequence[SourceTable]) -> list[TopicWant]:
-    """Every topic capture would write to."""
+    """Return every topic that capture would write to."""
     kafka, size = config.kafka, config.capture.row_bytes_max
     data = [
         data_want(
@@ -38,7 +38,7 @@ def wanted_topics(config: Config, tables: Sequence[SourceTable]) -> list[TopicWa
 def check_broker(
     facts: BrokerFacts, wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config
 ) -> list[Finding]:
-    """All checks. `topics` has every wanted topic, None for one that does not exist, and Kafka's own."""
+    """Run all checks. `topics` has every wanted topic (None: does not exist) and Kafka's internal ones."""
     return [
         *_cluster(facts, config),
         *_limits(facts, config),
@@ -67,7 +67,7 @@ def _limits(facts: BrokerFacts, config: Config) -> Iterator[Finding]:
     longest = facts.configs.get("transaction.max.timeout.ms", "")
     needed = transaction_timeout_ms(config.kafka)
     if longest.isdigit() and int(longest) < needed:
-        text = f"transaction.max.timeout.ms of the brokers is {longest}, must be at least {needed}"
+        text = f"transaction.max.timeout.ms of the brokers is {longest}; it must be at least {needed}"
         yield _finding(Level.ERROR, "transaction_timeout", text)
 
 
@@ -77,8 +77,8 @@ def _missing(
     lacking = [want for want in wants if topics.get(want.spec.topic) is None]
     same = collision([want.spec.topic for want in wants])
     if same is not None:
-        text = f"topics {same[0]!r} and {same[1]!r} differ only by . and _, which Kafka does not tell apart"
-        yield _finding(Level.ERROR, "topic_collision", text, "leave one of the tables out in source.tables")
+        text = f"topics {same[0]!r} and {same[1]!r} differ only by . and _, which Kafka does not distinguish"
+        yield _finding(Level.ERROR, "topic_collision", text, "exclude one of the tables in source.tables")
     if not lacking:
         return
     if not config.kafka.create_topics:
@@ -89,7 +89,7 @@ def _missing(
     factor = config.kafka.replication_factor
     if factor > facts.broker_count:
         there = "there is one broker" if facts.broker_count == 1 else f"there are {facts.broker_count} brokers"
-        text = f"topics cannot be made with {factor} replicas: {there}"
+        text = f"topics cannot be created with {factor} replicas: {there}"
         command = (
             f"kafka.replication_factor = {facts.broker_count} and kafka.allow_unreplicated = true, for a test only"
         )

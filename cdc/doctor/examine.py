@@ -1,8 +1,9 @@
-"""Checks everything and lists the findings. What cannot be reached is a finding too; the checks go on."""
+"""Runs all checks of `cdc doctor`. A server that cannot be reached is a finding too, and the other checks still run."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from cdc.config.settings import Config
 from cdc.doctor.broker_checks import check_broker, wanted_topics
@@ -13,11 +14,12 @@ from cdc.doctor.sink_checks import examine_sinks
 from cdc.doctor.source_checks import check_source
 from cdc.doctor.source_facts import SourceFacts
 from cdc.doctor.start_checks import with_verdict
-from cdc.doctor.table_checks import check_tables
+from cdc.doctor.table_checks import check_tables, check_topic_fit
 from cdc.doctor.transport_checks import check_transport
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.schema_registry import ConfluentRegistry
+from cdc.model.left_out import LeftOut
 from cdc.startup.judgement import Verdict
 from cdc.startup.start_facts import describe_internal, forecast_start
 
@@ -25,10 +27,14 @@ BROKER_TIMEOUT_S = 10.0
 
 
 def examine(config: Config) -> tuple[list[Finding], Verdict]:
-    """All findings, grouped, and how a start would end. Raises ConfigError only: a setting that cannot be used."""
+    """Return all findings in the order of their groups, and how a start would end.
+
+    Raises: ConfigError only, for a setting that cannot be used.
+    """
     facts, found = examine_source(config)
-    verdict = forecast_start(config, application_name=APPLICATION_NAME).verdict
-    broker = examine_broker(config, facts)
+    verdict, _, left_out = forecast_start(config, application_name=APPLICATION_NAME)
+    found += check_topic_fit(left_out or ())
+    broker = examine_broker(config, facts, left_out or ())
     answers = all(one.check != "broker" or one.level is Level.OK for one in broker)
     sinks = examine_sinks(config, BROKER_TIMEOUT_S if answers else None)
     capture = with_verdict([*found, *broker, *examine_registry(config)], verdict)
@@ -38,7 +44,7 @@ def examine(config: Config) -> tuple[list[Finding], Verdict]:
 
 
 def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:
-    """The source's facts, None when it cannot be looked at, and what is to be said of it."""
+    """Return the source's facts (None if it cannot be read) and the findings about it."""
     try:
         facts = gather(config)
     except ConfigError:
@@ -48,9 +54,14 @@ def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:
     return facts, [*check_source(facts, config), *check_tables(facts, config), *check_outbox(facts, config)]
 
 
-def examine_broker(config: Config, facts: SourceFacts | None) -> list[Finding]:
-    """What is to be said of the broker; without `facts` of the source only its control topics are looked at."""
-    wants = wanted_topics(config, facts.tables if facts is not None else ())
+def examine_broker(config: Config, facts: SourceFacts | None, left_out: Sequence[LeftOut] = ()) -> list[Finding]:
+    """Return the findings about the broker; without `facts` of the source only its control topics are checked.
+
+    A start leaves out tables without a usable topic, so their topics are no errors.
+    """
+    lacking = {one.table for one in left_out if one.reason == "no_topic"}
+    tables = facts.tables if facts is not None else ()
+    wants = wanted_topics(config, [table for table in tables if table.table not in lacking])
     try:
         admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
         cluster = admin.broker_facts(timeout_s=BROKER_TIMEOUT_S)
@@ -64,7 +75,7 @@ def examine_broker(config: Config, facts: SourceFacts | None) -> list[Finding]:
 
 
 def examine_registry(config: Config) -> list[Finding]:
-    """Whether the schema registry answers; nothing without Avro."""
+    """Check that the schema registry answers; only with Avro."""
     if config.encode.format != "avro":
         return []
     registry = ConfluentRegistry(config.registry)
@@ -74,7 +85,7 @@ def examine_registry(config: Config) -> list[Finding]:
         return [_of(error, Group.REGISTRY, "registry")]
     finally:
         registry.close()
-    text = f"it answers; compatibility is {level} where a subject has no other"
+    text = f"the schema registry answers; its default compatibility is {level}"
     return [Finding(group=Group.REGISTRY, level=Level.OK, check="registry", message=text)]
 
 

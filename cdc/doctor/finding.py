@@ -1,4 +1,4 @@
-"""A finding of the doctor: one statement about one thing, its level, and what repairs it. A value, no behaviour."""
+"""A finding of the doctor: one statement about one subject, its level, and how to repair it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """`ERROR`: capture would not start, or the source or the log would suffer. `WARNING`: a cost or a risk."""
+    """`ERROR`: capture would not start, or the source or the log would be damaged. `WARNING`: a cost or a risk."""
 
     OK = "ok"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Level(StrEnum):
 
 
 class Group(StrEnum):
-    """What the finding is about, in the order it is printed."""
+    """The subject of a finding, in the order in which findings are printed."""
 
     START = "start"
     SOURCE = "source"
@@ -32,9 +32,9 @@ class Finding:
     Attributes:
         check: a stable snake_case name, for programs.
         message: one sentence; no row values, no secrets.
-        sql: statements for the source that mend it, each on its own line; may be empty.
-        command: a shell command or a setting of cdc.toml that mends it; may be empty.
-        table: ``schema.table`` if it is about one.
+        sql: statements for the source that repair it, one per line; may be empty.
+        command: a shell command or a setting of cdc.toml that repairs it; may be empty.
+        table: ``schema.table`` if the finding is about a table.
     """
 
     group: Group
@@ -47,6 +47,6 @@ class Finding:
 
 
 def worst(findings: list[Finding]) -> Level:
-    """The worst level of all; OK when there is none."""
+    """Return the worst level; OK without findings."""
     levels = {finding.level for finding in findings}
     return next((level for level in (Level.ERROR, Level.WARNING) if level in levels), Level.OK)

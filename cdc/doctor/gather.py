@@ -1,4 +1,4 @@
-"""Reads the facts the doctor judges: a dozen queries, however many tables, and one replication connection.
+"""Reads the facts that the doctor checks: a dozen queries, for any number of tables, and one replication connection.
 
 https://www.postgresql.org/docs/18/functions-info.html#FUNCTIONS-INFO-ACCESS
 """
@@ -22,7 +22,7 @@ from cdc.startup.start_facts import replication_error
 
 APPLICATION_NAME: Final = "cdc doctor"
 
-# Managed servers let members of a role of theirs replicate, whatever the attribute says.
+# On managed servers, members of a special role may replicate without the attribute.
 _ROLE: Final = """
 select r.rolname::text, r.rolsuper,
        r.rolreplication or exists (select from pg_roles m where m.rolname in ('rds_replication', 'azure_pg_admin')
@@ -57,7 +57,7 @@ select pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'usage'),
 from pg_class c where c.oid = %(oid)s::oid
 """
 
-# A partitioned table has no values of its own; pg_partition_tree gives a plain table as itself.
+# A partitioned table stores no values itself; pg_partition_tree returns a plain table unchanged.
 _TOAST: Final = """
 select t.oid::int8, sum(pg_relation_size(c.reltoastrelid))::int8
 from unnest(%(oids)s::oid[]) as t (oid), pg_partition_tree(t.oid::regclass) as p
@@ -67,7 +67,7 @@ group by t.oid
 
 
 def gather(config: Config) -> SourceFacts:
-    """Look at the source of `config`. Raises a TailraceError when it cannot be reached or read."""
+    """Read the source of `config`. Raises a TailraceError when it cannot be reached or read."""
     connection = connect(config.source.dsn, application_name=APPLICATION_NAME)
     try:
         identity = source_identity(connection)
@@ -113,7 +113,7 @@ def _outbox(config: Config, connection: Connection) -> OutboxFacts | None:
 
 
 def table_rights(connection: Connection, tables: Sequence[SourceTable]) -> dict[int, TableRights]:
-    """By oid, what the role may do with each table; a table dropped meanwhile is left out."""
+    """Return the role's rights on each table, by oid; a table dropped meanwhile is omitted."""
     oids = [table.oid for table in tables]
     with reading("read rights on tables"):
         toast: dict[int, int] = dict(connection.execute(_TOAST, {"oids": oids}).fetchall())
@@ -133,7 +133,7 @@ def table_rights(connection: Connection, tables: Sequence[SourceTable]) -> dict[
 
 
 def _role(connection: Connection) -> tuple[RoleFacts, bool]:
-    """The role, and whether a pooler is between: it hands out process ids of its own."""
+    """Return the role, and whether a pooler is in between: a pooler reports process ids of its own."""
     with reading("read the role"):
         row = connection.execute(_ROLE).fetchone()
     assert row is not None

@@ -1,7 +1,7 @@
-"""The cdc.toml that fits a database: pure, what was found in, commented TOML out.
+"""Renders the cdc.toml of `cdc init`. Pure: facts about the database in, commented TOML out.
 
-What it writes can run at once: tables without a key are excluded by name, with the reason beside them. Passwords
-are never written.
+The file can be used at once: tables without a key are excluded by name, with the reason beside them. Passwords are
+never written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME_LENGTH_MAX: Final = 40  # the pattern of `Config.name`
 
 @dataclass(frozen=True, slots=True)
 class NewConfig:
-    """What the file is made of. `local`: a broker of one, for development."""
+    """The inputs of the file. `local`: a single broker, for development."""
 
     name: str
     dsn: Secret
@@ -37,13 +37,13 @@ class NewConfig:
 
 
 def suggested_name(database: str) -> str:
-    """A pipeline's name from a database's: lower-case letters, digits and ``_``, beginning with a letter."""
+    """Return a pipeline name for a database: lower-case letters, digits and ``_``, starting with a letter."""
     name = re.sub(r"[^a-z0-9_]+", "_", database.lower()).strip("_")[:_NAME_LENGTH_MAX].strip("_")
     return name if name[:1].isalpha() else f"db_{name}"[:_NAME_LENGTH_MAX].rstrip("_")
 
 
 def without_password(dsn: Secret) -> str:
-    """The connection string without what is secret: a URL where that says it all, else ``key=value`` pairs."""
+    """Return the connection string without secrets: as a URL where that is enough, else as ``key=value`` pairs."""
     given = {k: str(v) for k, v in conninfo_to_dict(dsn.reveal()).items() if v is not None and k not in _SECRETS}
     host = given.get("host", "")
     if not host or host.startswith("/") or "," in host + given.get("port", "") or "hostaddr" in given:
@@ -58,19 +58,19 @@ def without_password(dsn: Secret) -> str:
 
 
 def has_password(dsn: Secret) -> bool:
-    """Whether the connection string holds a secret that the file will not have."""
+    """Return whether the connection string has a secret that the file omits."""
     given = conninfo_to_dict(dsn.reveal())
     return any(given.get(key) for key in _SECRETS)
 
 
 def captured(facts: SourceFacts) -> list[SourceTable]:
-    """The tables the file selects."""
+    """Return the tables that the file selects."""
     return [table for table in facts.tables if not table.problem and table.namespace not in RESERVED_SCHEMAS]
 
 
 def left_out(facts: SourceFacts) -> list[tuple[SourceTable, str]]:
-    """The tables it does not, and why."""
-    reserved = "topics of this schema's name are Tailrace's own"
+    """Return the tables that the file does not select, with the reasons."""
+    reserved = "Tailrace uses topics with this schema's name itself"
     return [
         (table, table.problem or reserved)
         for table in facts.tables
@@ -79,7 +79,7 @@ def left_out(facts: SourceFacts) -> list[tuple[SourceTable, str]]:
 
 
 def render(new: NewConfig) -> str:
-    """The file."""
+    """Return the text of the file."""
     facts = new.facts
     version = facts.settings.get("server_version", "")
     return f"""\
@@ -91,25 +91,25 @@ name = {toml_string(new.name)}
 
 [source]
 dsn = {toml_string(without_password(new.dsn))}
-# The password is not kept here. Give it by TAILRACE_SOURCE_PASSWORD, PGPASSFILE (~/.pgpass), or a file:
+# The password is not stored here. Set TAILRACE_SOURCE_PASSWORD or PGPASSFILE (~/.pgpass), or name a file:
 # password_file = "/run/secrets/source_password"
 
-# Shell patterns of schema.table; ! excludes, the last match wins.
+# Shell patterns for schema.table; ! excludes; the last match wins.
 tables = [
 {_tables(facts)}
 ]
 {_summary(facts)}
-# Tables without a key that are captured all the same: records without a key, a topic that is not compacted.
+# Tables to capture without a key: their records have no key, and their topics are not compacted.
 # keyless = [{", ".join(table_pattern(table) for table, _ in _keyless(facts)[:1])}]
 
 # slot = "cdc_{new.name}"
 # publication = "cdc_{new.name}"
-# create = true         # false: slot and publication are made by hand, see `cdc doctor --sql`
-# on_truncate = "delete"  # every key that the topic has; or "stop" before it, or "ignore" it
+# create = true         # false: create slot and publication yourself, see `cdc doctor --sql`
+# on_truncate = "delete"  # delete every key from the topic; or "stop", or "ignore"
 
 [kafka]
 bootstrap = {toml_string(new.bootstrap)}
-partitions = 4          # of topics we create; a key never moves afterwards
+partitions = 4          # of new topics; a key never changes its partition afterwards
 {_replication(new)}
 
 # [kafka.options]       # any librdkafka option; secrets also as <option>_file or from the environment
@@ -119,11 +119,11 @@ partitions = 4          # of topics we create; a key never moves afterwards
 # sasl.password_file = "/run/secrets/kafka_password"
 
 # [toast]
-# mode = "reselect"     # large values an update did not change: read again; or "omit"
+# mode = "reselect"     # read large values that an update did not change from the table; or "omit"
 # tables = {{"public.docs_*" = "omit"}}
 
 # [ddl]
-# policy = "resnapshot"   # of DDL that changes rows without an event: read the table again; or "warn", or "stop"
+# policy = "resnapshot"   # after DDL that changes rows without row events: read the table again; or "warn", "stop"
 
 # [http]
 # listen = "127.0.0.1:8087"   # /livez /readyz /metrics /status
@@ -134,14 +134,14 @@ def _tables(facts: SourceFacts) -> str:
     schemas = sorted({table.namespace for table in captured(facts)}) or ["public"]
     lines = [f"    {toml_string(pattern_for(schema) + '.*')}," for schema in schemas]
     for table, reason in left_out(facts):
-        # What PostgreSQL cannot publish is left out by itself; the rest must be excluded, or nothing starts.
+        # Capture leaves out tables that PostgreSQL cannot publish; the file must exclude the other ones.
         if table.namespace in schemas and not table.unpublishable:
             lines += [f"    # {_comment(reason)}", f"    {table_pattern(table, exclude=True)},"]
     return "\n".join(lines)
 
 
 def _summary(facts: SourceFacts) -> str:
-    """What the patterns select now, and what to do about the rest; comments."""
+    """Return comments that list the selected tables, and what to do about the others."""
     lines = ["", f"# They select {len(captured(facts))} tables now:"]
     lines += [
         f"#   {_comment(table.table)}  key ({', '.join(_comment(column) for column in table.key)})"
@@ -151,12 +151,12 @@ def _summary(facts: SourceFacts) -> str:
         lines.append(f"#   and {len(captured(facts)) - _TABLES_SHOWN} more")
     if _keyless(facts):
         lines += [
-            "# Those excluded above have no usable key. Give each a primary key, or a unique index over NOT NULL",
-            "# columns as REPLICA IDENTITY, and take out its line; or take out its line and list it in keyless.",
+            "# The tables excluded above have no usable key. Add a primary key, or use a unique index over NOT NULL",
+            "# columns as REPLICA IDENTITY, and delete the line; or delete the line and list the table in keyless.",
         ]
     others = [(table, reason) for table, reason in left_out(facts) if table.unpublishable]
     if others:
-        lines.append("# PostgreSQL cannot publish these, so they are left out:")
+        lines.append("# Left out, because PostgreSQL cannot publish them:")
         lines += [f"#   {_comment(table.table)}: {_comment(reason)}" for table, reason in others[:_TABLES_SHOWN]]
     return "\n".join([*lines, ""])
 
@@ -167,10 +167,10 @@ def _keyless(facts: SourceFacts) -> list[tuple[SourceTable, str]]:
 
 def _replication(new: NewConfig) -> str:
     if new.local:
-        return "replication_factor = 1  # one local broker; a real cluster wants 3\nallow_unreplicated = true"
-    return "replication_factor = 3  # below that, `cdc doctor` wants allow_unreplicated = true"
+        return "replication_factor = 1  # one local broker; use 3 on a real cluster\nallow_unreplicated = true"
+    return "replication_factor = 3  # a lower factor needs allow_unreplicated = true"
 
 
 def _comment(text: str) -> str:
-    """Text inside a comment: on one line, quoted where it is not plain."""
+    """Escape a text for a comment: on one line, quoted if it is not plain."""
     return text if re.fullmatch(r"[\w .,:;()/'-]*", text, re.ASCII) else toml_string(text)

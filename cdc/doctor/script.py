@@ -1,8 +1,8 @@
-"""The script a DBA runs once: role, rights, publication, slot. Pure: what is known in, SQL out.
+"""Renders the script that a DBA runs: role, rights, publication, slot. Pure: facts in, SQL out.
 
-It may be run twice, and whatever names hold, they stay names: identifiers and texts are quoted, comments have no
-line of anybody else's. Where the source cannot be looked at yet (the role that looks is made by this very script),
-the part that needs its tables is left for a second run.
+The script can be run again. Identifiers and texts are quoted, and text in comments cannot break out of them,
+whatever a name contains. If the source cannot be read yet, because this script creates the role, the part about
+tables is left for a second run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ from cdc.replication.table_shape import SourceTable
 
 
 def script(config: Config, facts: SourceFacts | None, findings: Sequence[Finding] = (), *, repair: str = "") -> str:
-    """The whole script. `facts` is None when the source cannot be reached; `findings` are what the doctor said.
+    """Return the whole script.
 
-    `repair` is the command that a start asks for first: then no slot is created here, which would hide what is lost.
+    Args:
+        config: the configuration.
+        facts: None when the source cannot be reached.
+        findings: the doctor's findings.
+        repair: the command that a start requires first. Then the script creates no slot, which would hide the loss.
     """
     role, database = _names(config, facts)
     tables = [] if facts is None else facts.published
@@ -53,8 +57,8 @@ def _names(config: Config, facts: SourceFacts | None) -> tuple[str, str]:
 def _head(config: Config, database: str) -> str:
     return "\n".join(
         (
-            f"-- Tailrace: what pipeline {config.name} needs of PostgreSQL. It may be run again.",
-            f"-- Run it in database {database!r} as a superuser, or as owner of its tables with CREATEROLE:",
+            f"-- Tailrace: prepares PostgreSQL for pipeline {config.name}. You can run this script again.",
+            f"-- Run it in database {database!r} as a superuser, or as the owner of its tables with CREATEROLE:",
             "--   psql --set ON_ERROR_STOP=1 --file tailrace.sql ...",
         )
     )
@@ -63,7 +67,7 @@ def _head(config: Config, database: str) -> str:
 def _settings(facts: SourceFacts | None) -> str:
     if facts is not None and facts.settings.get("wal_level") == "logical":
         return ""
-    lines = ("-- Row changes are only in the WAL with wal_level = logical; it needs a restart.",)
+    lines = ("-- The WAL has row changes only with wal_level = logical; a change needs a restart.",)
     statement = "alter system set wal_level = 'logical';"
     return "\n".join((*lines, statement if facts is not None else f"-- {statement}"))
 
@@ -71,8 +75,8 @@ def _settings(facts: SourceFacts | None) -> str:
 def _role(role: str, facts: SourceFacts | None) -> str:
     if facts is not None and facts.role.superuser:
         return _comment(
-            f"Role {role!r} is a superuser and needs no rights. A role of its own in source.dsn would be safer: "
-            "name it there and print this script again."
+            f"Role {role!r} is a superuser and needs no grants. A dedicated role is safer: "
+            "name it in source.dsn and print this script again."
         )
     body = (
         "begin\n"
@@ -83,7 +87,7 @@ def _role(role: str, facts: SourceFacts | None) -> str:
         "    end if;\n"
         "end"
     )
-    return f"-- The role capture connects as.\n{_do(body)}"
+    return f"-- The role that capture connects as.\n{_do(body)}"
 
 
 def _grants(role: str, database: str, tables: Sequence[SourceTable], facts: SourceFacts | None) -> str:
@@ -94,17 +98,17 @@ def _grants(role: str, database: str, tables: Sequence[SourceTable], facts: Sour
         names = ",\n    ".join(name_of(table) for table in tables)
         lines.append(f"grant select on\n    {names}\n    to {ident(role)};")
     if facts is not None and any(may.filtered for may in facts.rights.values()):
-        lines.append(f"alter role {ident(role)} bypassrls;  -- row level security would hide rows from it")
-    why = "-- Streaming needs no right on a table; copying what is there, and reading large values again, does."
+        lines.append(f"alter role {ident(role)} bypassrls;  -- otherwise row level security hides rows from it")
+    why = "-- Streaming needs no right on a table; copying existing rows and reading large values again do."
     return "\n".join((why, *lines))
 
 
 def _decisions(findings: Sequence[Finding]) -> str:
-    """What only a person can choose, as comments."""
+    """Return the findings that need a decision, as comments."""
     open_points = [f for f in findings if f.table and f.sql and f.level is not Level.OK]
     if not open_points:
         return ""
-    lines = ["-- Tables that want a decision; take out the dashes of what you choose."]
+    lines = ["-- Tables that need a decision; uncomment the statements you choose."]
     for finding in open_points:
         lines += [_comment(finding.message), _comment(finding.sql, indent="  ")]
     return "\n".join(lines)
@@ -114,11 +118,11 @@ def _publication(config: Config, tables: Sequence[SourceTable], facts: SourceFac
     name = config.publication
     if facts is None:
         return _comment(
-            f"The publication {name!r}: run `cdc doctor --sql` again once the role can connect, "
-            "and it lists the tables."
+            f"Publication {name!r}: run `cdc doctor --sql` again when the role can connect; "
+            "the script then lists the tables."
         )
     if not tables:
-        return _comment(f"The publication {name!r}: no table matches source.tables yet.")
+        return _comment(f"Publication {name!r}: no table matches source.tables yet.")
     if facts.publication is None:
         body = (
             "begin\n"
@@ -127,7 +131,7 @@ def _publication(config: Config, tables: Sequence[SourceTable], facts: SourceFac
             "    end if;\n"
             "end"
         )
-        return f"-- What is published.\n{_do(body)}"
+        return f"-- The published tables.\n{_do(body)}"
     statement = unfit(facts.publication, tables)[1]
     generated = publishing(facts.publication, tables, facts.version_num)
     statements = [
@@ -135,17 +139,17 @@ def _publication(config: Config, tables: Sequence[SourceTable], facts: SourceFac
         *to_add(facts.publication, name, tables),
         *([generated] if generated else []),
     ]
-    return "\n".join(("-- What is published.", *statements)) if statements else ""
+    return "\n".join(("-- The published tables.", *statements)) if statements else ""
 
 
 def _slot(config: Config, repair: str) -> str:
     name = config.slot
     if repair:
-        return _comment(f"No slot is created here: the log must be repaired first, which creates it. Run: {repair}")
+        return _comment(f"This script creates no slot: repair the log first, which creates one. Run: {repair}")
     failover = ", failover => true" if config.source.failover else ""
     return "\n".join(
         (
-            "-- The slot comes last: PostgreSQL keeps WAL for it from now on, so start capture soon.",
+            "-- The slot is last: PostgreSQL keeps WAL for it from now on, so start capture soon.",
             f"select pg_catalog.pg_create_logical_replication_slot({literal(name)}, 'pgoutput'{failover})",
             f"where not exists (select from pg_catalog.pg_replication_slots where slot_name = {literal(name)});",
         )
@@ -153,11 +157,11 @@ def _slot(config: Config, repair: str) -> str:
 
 
 def _tail() -> str:
-    return "-- Then, in cdc.toml:  [source]  create = false"
+    return "-- Then set in cdc.toml:  [source]  create = false"
 
 
 def _do(body: str) -> str:
-    """An anonymous block; its tag is one the body does not hold."""
+    """Return an anonymous block; its tag does not occur in the body."""
     tag = next(tag for tag in _tags() if tag not in body)
     return f"do {tag}\n{body}\n{tag};"
 
@@ -169,5 +173,5 @@ def _tags() -> Iterator[str]:
 
 
 def _comment(text: str, indent: str = "") -> str:
-    """Every line of it a comment, whatever ends a line."""
+    """Turn every line of `text` into a comment, whatever its line endings."""
     return "\n".join(f"-- {indent}{line}" for line in text.splitlines())

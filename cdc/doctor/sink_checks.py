@@ -1,4 +1,4 @@
-"""Looks at the sinks of one key at a time: the store, the group, the sink's own topics. Changes nothing."""
+"""Checks of the sinks: store, consumer group, own topics, rights in Kafka. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _LAKE: Final = "sinks.warehouse.checkup"
 
 
 def examine_sinks(config: Config, timeout_s: float | None) -> list[Finding]:
-    """What is to be said of each of them. Raises ConfigError.
+    """Return the findings about every sink. Raises ConfigError.
 
-    `timeout_s` is for answers of Kafka; None: it does not answer, which was said already.
+    `timeout_s`: for answers of Kafka; None if Kafka does not answer, which is already a finding.
     """
     found: list[Finding] = []
     for name, settings in sorted(config.sinks.items()):
         if isinstance(settings, Applied):
-            found += _told(_store(config, name, settings), name)
+            found += _until_error(_store(config, name, settings), name)
             if timeout_s is not None:
-                found += _told(_log(config, name, settings, timeout_s), name)
+                found += _until_error(_log(config, name, settings, timeout_s), name)
         elif isinstance(settings, Warehouse):
-            found += _told(_lake(config, name, settings, timeout_s), name)
+            found += _until_error(_lake(config, name, settings, timeout_s), name)
     return found
 
 
@@ -48,12 +48,14 @@ def _lake(config: Config, name: str, settings: Warehouse, timeout_s: float | Non
         return
     admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
     views = lake.published(settings)
+    state = f"topic {sink_state_topic(config.name, name)}"
     for lacking in missing_lake_rights(config, name, settings, views, admin, timeout_s=timeout_s):
-        yield _refused(name, lacking)
+        # A lake runs without its state topic, but cannot report its state there.
+        yield _refused(name, lacking, Level.WARNING if lacking.what == state else Level.ERROR)
 
 
-def _told(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
-    """What is said until something cannot be looked at, and that."""
+def _until_error(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
+    """Yield the findings; an error that ends them becomes the last finding."""
     try:
         yield from findings
     except ConfigError:
@@ -79,12 +81,12 @@ def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iter
     refused = [*missing_group_rights(config, name, groups)]
     if not refused:
         count = len(groups.members(group))
-        yield _of(name, Level.OK, "sink_group", f"group {group}: {count} worker{'s' if count != 1 else ''} now")
+        yield _of(name, Level.OK, "sink_group", f"group {group}: {count} worker{'s' if count != 1 else ''} running")
     refused += missing_topic_rights(config, name, settings, admin, timeout_s=timeout_s)
     for lacking in refused:
         yield _refused(name, lacking)
     if refused:
-        return  # what cannot be described cannot be judged
+        return  # the settings of these topics cannot be read
     wants = (
         sink_state_want(sink_state_topic(config.name, name), kafka),
         dead_letters_want(dead_letters_topic(config.name, name), kafka, row_bytes_max=config.capture.row_bytes_max),
@@ -102,10 +104,12 @@ def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iter
             yield _of(name, level, "sink_topic", str(problem), problem.command)
 
 
-def _refused(name: str, lacking: MissingRights) -> Finding:
+def _refused(name: str, lacking: MissingRights, level: Level = Level.ERROR) -> Finding:
     check_name = "sink_group" if lacking.what.startswith("group") else "sink_topic"
-    text = f"our user may not {' and '.join(lacking.operations)} {lacking.what}"
-    return _of(name, Level.ERROR, check_name, text, lacking.command)
+    text = f"the Kafka user may not {' and '.join(lacking.operations)} {lacking.what}"
+    if level is Level.WARNING:
+        text += ": the sink cannot report its state"
+    return _of(name, level, check_name, text, lacking.command)
 
 
 def _of(name: str, level: Level, what: str, message: str, command: str = "") -> Finding:

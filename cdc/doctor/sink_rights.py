@@ -1,4 +1,4 @@
-"""What the user of a sink may do in Kafka, and the command that gives what is missing."""
+"""Finds rights in Kafka that the user of a sink lacks, with the commands that grant them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from cdc.model.topic_names import (
 from sinks.state.schema_follower import SchemaFollower
 
 _READ: Final = frozenset({"READ"})
-_FOLLOW: Final = frozenset({"READ", "DESCRIBE_CONFIGS"})  # settings say how long deletes are remembered
+_FOLLOW: Final = frozenset({"READ", "DESCRIBE_CONFIGS"})  # settings tell how long tombstones are kept
 _OWN: Final = frozenset({"READ", "WRITE", "DESCRIBE_CONFIGS"})
 
 
 class MissingRights(NamedTuple):
-    """What may not be done with a topic or a group, and the command that allows it."""
+    """Operations that are not allowed on a topic or group, and the command that allows them."""
 
     what: str
     operations: tuple[str, ...]
@@ -40,7 +40,7 @@ class MissingRights(NamedTuple):
 
 
 def missing_group_rights(config: Config, sink: str, groups: GroupAdmin) -> Iterator[MissingRights]:
-    """The group of its workers. Says nothing where the broker does not."""
+    """Check the group of the sink's workers; yields nothing if the broker does not report rights."""
     group = sink_group(config.name, sink)
     allowed = groups.operations(group)
     missing = _READ - allowed if allowed is not None else frozenset[str]()
@@ -51,7 +51,7 @@ def missing_group_rights(config: Config, sink: str, groups: GroupAdmin) -> Itera
 def missing_topic_rights(
     config: Config, sink: str, settings: Applied, admin: TopicAdmin, *, timeout_s: float
 ) -> Iterator[MissingRights]:
-    """Its own topics, and those that it follows. Topics that are not there are nobody's to refuse."""
+    """Check the sink's own topics and those that it reads; topics that do not exist are skipped."""
     lakes = view_lakes(config, settings.tables)
     own = [sink_state_topic(config.name, sink), dead_letters_topic(config.name, sink)]
     indices = [schema_topic(config.name), *(view_schema_topic(config.name, lake) for lake in lakes)]
@@ -68,10 +68,14 @@ def missing_topic_rights(
 def missing_lake_rights(
     config: Config, sink: str, settings: Warehouse, views: Sequence[str], admin: TopicAdmin, *, timeout_s: float
 ) -> Iterator[MissingRights]:
-    """Topics that a lake reads, and those of its views that it writes. A transactional id's rights cannot be asked."""
+    """Check the topics that a lake reads, its state topic, and the topics of its published views.
+
+    Kafka offers no request for the rights on a transactional id.
+    """
     name = config.name
     own = [view_cuts_topic(name, sink), view_schema_topic(name, sink), *(view_topic(name, view) for view in views)]
-    wanted = dict.fromkeys([cuts_topic(name), schema_topic(name)], _READ) | dict.fromkeys(own if views else (), _OWN)
+    own = [sink_state_topic(name, sink), *(own if views else ())]
+    wanted = dict.fromkeys([cuts_topic(name), schema_topic(name)], _READ) | dict.fromkeys(own, _OWN)
     allowed = admin.operations(list(wanted), timeout_s=timeout_s)
     if "READ" in allowed.get(schema_topic(name), ()):
         tables = _tables(config, settings.tables, [])
@@ -90,7 +94,7 @@ def _missing(
 
 
 def _tables(config: Config, patterns: Sequence[str], lakes: list[str]) -> list[str]:
-    """Topics of the tables that it keeps, as far as schemas say; none before capture ran."""
+    """Return the topics of the sink's tables, from the schema records; empty before capture ran."""
     with contextlib.suppress(TailraceError), LogReader(config.kafka, client_id="cdc-doctor") as reader:
         book = SchemaFollower(reader, config.name, patterns, SystemClock(), lakes=lakes)
         book.look()

@@ -1,4 +1,4 @@
-"""Checks of slot and publication; with those of the server, all of the source. Pure: facts in, findings out."""
+"""Checks of slot and publication; `check_source` also runs those of the server. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cdc.replication.publication import missing, to_add, unfit
 from cdc.replication.slot import creation_statement
 
 _SAFE_LOW_BYTES: Final = 256 << 20
-_BLOCKER_OLD_S: Final = 10.0  # younger ones are gone before `cdc run` asks for the slot
+_BLOCKER_OLD_S: Final = 10.0  # younger transactions usually end before `cdc run` creates the slot
 
 
 def check_source(facts: SourceFacts, config: Config) -> list[Finding]:
-    """All checks, in the order they are printed."""
+    """Run all checks of the source, in the order in which they are printed."""
     return [
         *check_server(facts),
         *check_slot(facts, config),
@@ -30,58 +30,56 @@ def check_source(facts: SourceFacts, config: Config) -> list[Finding]:
 
 
 def check_slot(facts: SourceFacts, config: Config) -> list[Finding]:
-    """The slot that exists is ours and alive; one that does not can be made."""
+    """Check that an existing slot is usable, or that a missing one can be created."""
     slot = facts.slot
     if not slot.exists:
         return _check_new_slot(facts, config)
-    drop = f"select pg_drop_replication_slot({literal(slot.name)});  -- its changes are lost"
+    drop = f"select pg_drop_replication_slot({literal(slot.name)});  -- loses its changes"
     if slot.being_made:
         return [ok("slot", f"slot {slot.name!r} is being created by pid {slot.active_pid}")]
     # Another program may need such a slot: no statement that drops it.
     if slot.plugin != "pgoutput" or slot.temporary:
-        kind = "is temporary" if slot.temporary else f"uses {slot.plugin or 'no plugin'}, must use pgoutput"
+        kind = "is temporary" if slot.temporary else f"uses {slot.plugin or 'no plugin'} instead of pgoutput"
         return [error("slot", f"slot {slot.name!r} {kind}: choose another name with source.slot")]
     if slot.database != facts.database:
         text = f"slot {slot.name!r} belongs to database {slot.database!r}: choose another name with source.slot"
         return [error("slot", text)]
     if slot.invalidation:
         text = (
-            f"slot {slot.name!r} can never be read again ({slot.invalidation}): changes since "
-            f"{slot.confirmed_flush_lsn} are lost"
+            f"slot {slot.name!r} is lost ({slot.invalidation}): changes since "
+            f"{slot.confirmed_flush_lsn} can no longer be read from it"
         )
         return [error("slot", text, command="cdc slot drop")]
     if slot.two_phase:
-        return [
-            error("slot", f"slot {slot.name!r} has two_phase on, which Tailrace does not read; make it again", drop)
-        ]
+        return [error("slot", f"slot {slot.name!r} has two_phase on, which is not supported; recreate it", drop)]
     if slot.wal_status == "unreserved" or (slot.safe_wal_size is not None and slot.safe_wal_size < _SAFE_LOW_BYTES):
         left = f"{max(0, slot.safe_wal_size or 0) / (1 << 20):.0f} MB"
-        return [warning("slot", f"slot {slot.name!r} is about to be lost: {left} of WAL are left; start capture now")]
+        return [warning("slot", f"slot {slot.name!r} is about to be lost: {left} of WAL left; start capture now")]
     reader = f", read by pid {slot.active_pid}" if slot.active_pid is not None else ", not read by any process"
     behind = f"{(slot.lag_bytes or 0) / (1 << 20):.1f} MB behind"
     return [ok("slot", f"slot {slot.name!r} is at {slot.confirmed_flush_lsn}, {behind}{reader}")]
 
 
 def check_idle(facts: SourceFacts) -> list[Finding]:
-    """A slot that nobody reads and that PostgreSQL will give up for it."""
+    """Warn about a slot that no process reads and that PostgreSQL will invalidate for it."""
     timeout_s = float(facts.settings.get("idle_replication_slot_timeout", "0"))
     slot = facts.slot
     if not timeout_s or slot.inactive_s is None or not slot.usable or slot.active_pid is not None:
         return []
     text = (
-        f"nobody has read slot {slot.name!r} for {slot.inactive_s:.0f} s: it is lost at the first checkpoint in "
-        f"{max(0.0, timeout_s - slot.inactive_s):.0f} s (idle_replication_slot_timeout); start capture now"
+        f"no process has read slot {slot.name!r} for {slot.inactive_s:.0f} s; it is lost at the first checkpoint in "
+        f"{max(0.0, timeout_s - slot.inactive_s):.0f} s (idle_replication_slot_timeout): start capture now"
     )
     return [warning("slot_idle", text)]
 
 
 def check_failover(facts: SourceFacts, config: Config) -> list[Finding]:
-    """What source.failover needs of server and slot."""
+    """Check what source.failover needs of server and slot."""
     if not config.source.failover:
         return []
     major = facts.version_num // 10000
     if major < FAILOVER_SINCE:
-        text = f"source.failover needs PostgreSQL {FAILOVER_SINCE}; this is {major}, which has no slots on standbys"
+        text = f"source.failover needs PostgreSQL {FAILOVER_SINCE} or later, which synchronises slots; this is {major}"
         return [error("failover", text, command="failover = false")]
     if not facts.slot.exists:
         return []
@@ -93,7 +91,7 @@ def check_failover(facts: SourceFacts, config: Config) -> list[Finding]:
 
 
 def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
-    """It publishes every kind of change of every table, or we may make it do so."""
+    """Check that all changes of all tables are published, or that `cdc run` may change the publication so."""
     name, publication = config.publication, facts.publication
     wanted = [table for table in facts.tables if not table.problem]
     statements = to_add(publication, name, wanted, facts.version_num) if wanted else []
@@ -125,12 +123,12 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
     elif publication is not None:
         found.append(ok("publication", f"publication {name!r} has all {len(wanted)} tables"))
     if publication is not None and not publication.truncate and config.source.on_truncate != "ignore":
-        text = f"publication {name!r} leaves TRUNCATE out: one would go unseen, and its rows stay in the topics"
+        text = f"publication {name!r} does not publish TRUNCATE: truncated rows would stay in the topics"
         sql = f"alter publication {ident(name)} set (publish = 'insert, update, delete, truncate');"
         found.append(warning("publication_truncate", text, sql))
     if publication is not None and publication.filtered:
         names = [t.table for t in facts.tables if t.oid in publication.filtered]
-        text = f"publication {name!r} has row filters on {_some(names)}: rows outside are not in the log"
+        text = f"publication {name!r} has row filters on {_some(names)}: the log lacks the other rows"
         found.append(warning("publication_filter", text))
     return found
 
@@ -149,7 +147,7 @@ def _check_new_slot(facts: SourceFacts, config: Config) -> list[Finding]:
 
 
 def _cannot_publish(facts: SourceFacts, config: Config) -> str:
-    """Why `cdc run` could not make or extend the publication; empty when it could."""
+    """Return why `cdc run` could not create or extend the publication; empty when it could."""
     if not config.source.create:
         return "source.create is false"
     if facts.role.superuser:

@@ -1,4 +1,4 @@
-"""What the checks look at: the source as it is now, read once by `cdc.doctor.gather`. Values only."""
+"""The facts that the checks judge: the source as `cdc.doctor.gather` read it. Values only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdc.replication.table_shape import SourceTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFacts:
-    """The role we connect as. `can_create`: CREATE on the database, which a new publication needs."""
+    """The role in source.dsn. `can_create`: it has CREATE on the database, which a new publication needs."""
 
     name: str
     superuser: bool
@@ -25,13 +25,13 @@ class RoleFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRights:
-    """What the role may do with a table, and facts of it that only the doctor wants.
+    """The role's rights on a table, and facts that only the doctor needs.
 
     Attributes:
-        owned: it is of the role, or of one the role is a member of.
+        owned: the role, or a role it is a member of, owns the table.
         candidate_indexes: names of unique indexes that could be its replica identity.
         filtered: row level security hides rows from the role.
-        toast_bytes: size of its out-of-line values, with all its partitions.
+        toast_bytes: size of its out-of-line values, including all partitions.
     """
 
     owner: str
@@ -45,7 +45,7 @@ class TableRights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxFacts:
-    """The outbox's table, and what the role may do with it; `owned` by it or a role that it is in."""
+    """The outbox table and the role's rights on it; `owned` as in `TableRights`."""
 
     table: SourceTable
     owner: str
@@ -56,15 +56,15 @@ class OutboxFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """PostgreSQL, as one look found it.
+    """PostgreSQL at one moment.
 
     Attributes:
         settings: see `cdc.replication.catalog_queries.WAL_SETTINGS`.
-        pooled: something answers between us and the server.
-        replication_error: why a replication connection was refused; None when it was not.
-        tables: what source.tables selects.
+        pooled: a pooler is between us and the server.
+        replication_error: why a replication connection was refused; None if it was accepted.
+        tables: the tables that source.tables selects.
         rights: by table oid.
-        blockers: what a new slot would wait for now.
+        blockers: transactions that a new slot would wait for now.
     """
 
     version_num: int
@@ -86,7 +86,7 @@ class SourceFacts:
 
     @property
     def published(self) -> list[SourceTable]:
-        """All tables that are to be in the publication, the outbox among them."""
+        """All tables that belong in the publication, including the outbox."""
         tables = [table for table in self.tables if not table.problem]
         there = self.outbox is not None and not self.outbox.table.problem and self.outbox.table not in tables
         return [*tables, self.outbox.table] if there and self.outbox is not None else tables

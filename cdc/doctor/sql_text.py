@@ -1,4 +1,4 @@
-"""Names and texts as PostgreSQL reads them in a statement: quoted, whatever they hold."""
+"""Quotes names and texts for SQL statements."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from cdc.replication.table_shape import SourceTable
 
 
 def ident(*parts: str) -> str:
-    """A quoted, perhaps qualified name."""
+    """Return a quoted, optionally qualified name."""
     return sql.Identifier(*parts).as_string(None)
 
 
 def literal(text: str) -> str:
-    """A quoted text. psycopg puts a blank before an escape string; here it may start a line."""
+    """Return a quoted text. Strips the blank that psycopg puts before an escape string."""
     return sql.Literal(text).as_string(None).strip()
 
 
 def name_of(table: SourceTable) -> str:
-    """The qualified name of a table."""
+    """Return the qualified name of a table."""
     return ident(table.namespace, table.name)

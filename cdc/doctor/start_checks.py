@@ -1,4 +1,4 @@
-"""Joins the verdict on a start (`cdc.startup.judgement`) with the doctor's findings, so that they agree. Pure."""
+"""Merges the verdict on a start (`cdc.startup.judgement`) into the doctor's findings, so that they agree. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cdc.doctor.finding import Finding, Group, Level
 from cdc.publish.topic_setup import REPAIR
 from cdc.startup.judgement import Verdict
 
-# What a start would create if the log did not need a repair first.
+# Checks about what a start creates, unless the log must be repaired first.
 _CREATED: Final = frozenset({"slot", "publication", "topics", "topic_missing", "blocking_transaction", "slot_idle"})
-# By rule of the judgement, the checks of the doctor that speak of the same thing.
+# Rule of the judgement -> the doctor's checks of the same problem.
 _SAME: Final[Mapping[str, frozenset[str]]] = {
     "server": frozenset({"primary", "version", "wal_level", "failover"}),
     "replication_connection": frozenset({"role_replication", "replication_connection", "max_wal_senders"}),
-    "key": frozenset({"key", "tables", "outbox_key"}),
+    "source": frozenset({"source", "outbox_key"}),
     "topic": frozenset({"topic", "topic_missing", "topic_collision", "replication_factor"}),
     "replication_factor": frozenset({"replication_factor", "transaction_timeout"}),
     "slot": frozenset({"slot", "max_replication_slots"}),
@@ -23,7 +23,7 @@ _SAME: Final[Mapping[str, frozenset[str]]] = {
 
 
 def with_verdict(findings: Sequence[Finding], verdict: Verdict) -> list[Finding]:
-    """The findings, with one for a start that stops, and without those that contradict it."""
+    """Return the findings, with one for a start that stops, and without those that contradict it."""
     error = verdict.error
     if error is None or verdict.state is None:
         return list(findings)

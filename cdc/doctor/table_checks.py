@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cdc.config.settings import Config
@@ -10,6 +10,7 @@ from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.source_facts import SourceFacts, TableRights
 from cdc.doctor.sql_text import ident, name_of
 from cdc.doctor.toml_text import table_pattern, toml_string
+from cdc.model.left_out import LeftOut
 from cdc.model.relation import ReplicaIdentity
 from cdc.patterns import chosen
 from cdc.replication.eligibility import key_statement
@@ -17,11 +18,11 @@ from cdc.replication.generated_columns import left_out
 from cdc.replication.table_shape import Leaf, SourceTable
 
 RESERVED_SCHEMAS: Final = ("events", "views")
-"""``<name>.events.*`` and ``<name>.views.*`` are the topics of the outbox and of derived tables (DESIGN section 13)."""
+"""``<name>.events.*`` and ``<name>.views.*`` are the topics of the outbox and of views."""
 
 
 def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
-    """A summary, then what is to be said of each table, in their order."""
+    """Return a summary, then the findings about each table, in their order."""
     return [
         *_summary(facts, config),
         *_rights(facts, config),
@@ -35,11 +36,28 @@ def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
 
 
 def check_table(table: SourceTable, rights: TableRights | None, *, reselect: bool = True) -> list[Finding]:
-    """Everything about one table by itself; nothing for one that is fine. `reselect`: large values are read again."""
+    """Return the findings about one table; none if all is well. `reselect`: large values are read again."""
     if table.unpublishable:
         return [_finding(Level.WARNING, "unpublishable", table, f"is left out: {table.unpublishable}")]
     found = [*_schema(table), *_key(table, rights), *_leaves(table)]
     return [*found, *_toast(table, rights, reselect=reselect)]
+
+
+def check_topic_fit(left_out: Sequence[LeftOut]) -> list[Finding]:
+    """Warn about the tables that a start leaves out because of their topics; `left_out` is its forecast."""
+    return [
+        Finding(
+            group=Group.TABLES,
+            level=Level.WARNING,
+            check=one.reason,
+            message=f"{one.table} is left out: {one.problem}",
+            sql=one.statement if one.reason == "key_changed" else "",
+            command=one.statement if one.reason == "no_topic" else "",
+            table=one.table,
+        )
+        for one in left_out
+        if one.reason in {"key_changed", "no_topic"}
+    ]
 
 
 def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
@@ -50,7 +68,7 @@ def _summary(facts: SourceFacts, config: Config) -> Iterator[Finding]:
         yield Finding(group=Group.TABLES, level=Level.ERROR, check="tables", message=text)
         return
     for name in sorted(config.source.keys.keys() - {table.table for table in facts.tables}):
-        text = f"source.keys names {name!r}, which is no table of source.tables"
+        text = f"source.keys names {name!r}, which source.tables does not select"
         yield Finding(group=Group.TABLES, level=Level.ERROR, check="keys", message=text)
     keyless = sum(table.keyless for table in captured)
     partitioned = sum(table.partitioned for table in captured)
@@ -68,9 +86,9 @@ def _reselected(table: SourceTable, config: Config) -> bool:
 
 
 def _rights(facts: SourceFacts, config: Config) -> Iterator[Finding]:
-    """Streaming needs no right on a table; copying what is there, and reading large values again, does.
+    """Check the rights to read rows. Streaming needs none; copying rows and reading large values again do.
 
-    One finding for all of them; an error where the next update may stop capture.
+    One finding for all tables; an error if the next update may stop capture.
     """
     role = ident(facts.role.name)
     found = [(table, facts.rights[table.oid]) for table in facts.tables if table.oid in facts.rights]
@@ -84,15 +102,15 @@ def _rights(facts: SourceFacts, config: Config) -> Iterator[Finding]:
     grants += [f"alter role {role} bypassrls;"] if any(may.filtered for _, may in found) else []
     read_again = [table for table in lacking if _reselected(table, config)]
     stops = any(table.key and _large(table, facts.rights[table.oid]) for table in read_again)
-    needs = "a snapshot and updates that leave a large value alone need" if read_again else "a snapshot needs"
-    text = f"role {facts.role.name!r} may not read all rows of {len(lacking)} tables, which {needs}: {shown}"
+    needs = "snapshots and updates that do not change a large value need" if read_again else "snapshots need"
+    text = f"role {facts.role.name!r} may not read all rows of {len(lacking)} tables, as {needs}: {shown}"
     level = Level.ERROR if stops else Level.WARNING
     yield Finding(group=Group.TABLES, level=level, check="select", message=text, sql="\n".join(grants))
 
 
 def _schema(table: SourceTable) -> Iterator[Finding]:
     if table.namespace in RESERVED_SCHEMAS:
-        text = f"is in schema {table.namespace!r}, whose topic names Tailrace needs for itself"
+        text = f"is in schema {table.namespace!r}, whose topic names are reserved for Tailrace"
         command = f"in cdc.toml, source.tables: add {toml_string(f'!{table.namespace}.*')}"
         yield _finding(Level.ERROR, "reserved_schema", table, text, command=command)
 
@@ -111,16 +129,16 @@ def _key(table: SourceTable, rights: TableRights | None) -> Iterator[Finding]:
         yield _finding(Level.WARNING, "key", table, text, sql=key_statement(table, candidates), command=command)
         return
     if table.replica_identity is ReplicaIdentity.FULL:
-        text = "has no key: its topic is not compacted, its records have no key, and nothing can verify it"
+        text = "has no key: its topic is not compacted, its records have no key, and `cdc verify` cannot compare it"
         yield _finding(Level.OK, "keyless", table, text)
         return
-    text = "has no key: once it is published, every UPDATE and DELETE on it fails in the application"
+    text = "has no key: once it is published, PostgreSQL rejects every UPDATE and DELETE on it"
     sql = f"alter table {name} replica identity full;  -- not needed while rows are only inserted"
     yield _finding(Level.WARNING, "keyless", table, text, sql=sql)
 
 
 def _leaves(table: SourceTable) -> Iterator[Finding]:
-    """A partition logs old rows by its own replica identity, which it does not inherit."""
+    """Check the partitions: each logs old rows by its own replica identity, which it does not inherit."""
     for leaf in table.leaves:
         if leaf.kind == "f" or leaf.persistence == "u":
             kind = "a foreign table" if leaf.kind == "f" else "unlogged"
@@ -129,7 +147,7 @@ def _leaves(table: SourceTable) -> Iterator[Finding]:
         elif leaf.replica_identity not in {table.replica_identity, ReplicaIdentity.FULL}:
             text = (
                 f"its partition {leaf.table} has replica identity {leaf.replica_identity.name}, the table "
-                f"{table.replica_identity.name}: old rows would show other columns"
+                f"{table.replica_identity.name}: its old rows would have other columns"
             )
             yield _finding(Level.ERROR, "partition", table, text, sql=_align(table, leaf))
 
@@ -142,21 +160,21 @@ def _align(table: SourceTable, leaf: Leaf) -> str:
 
 
 def _generated(facts: SourceFacts, config: Config) -> Iterator[Finding]:
-    """Generated columns that events lack. What `cdc run` will publish by itself is fine."""
+    """Report generated columns that events lack, except those that `cdc run` will publish."""
     publication = facts.publication
     may_alter = config.source.create and (publication is None or publication.owned)
     for one in left_out([table for table in facts.tables if not table.problem], publication, facts.version_num):
         names, table = ", ".join(one.columns), next(table for table in facts.tables if table.table == one.table)
         if one.sql and may_alter:
-            text = f"generated columns are not in its events yet: {names}; `cdc run` publishes them"
+            text = f"has generated columns that its events lack: {names}; `cdc run` publishes them"
             yield _finding(Level.OK, "generated", table, text)
         else:
-            text = f"generated columns are not in its events: {names}: {one.why}"
+            text = f"has generated columns that its events lack: {names}: {one.why}"
             yield _finding(Level.WARNING if one.stored else Level.OK, "generated", table, text, sql=one.sql)
 
 
 def _large(table: SourceTable, rights: TableRights | None) -> bool:
-    """Whether it has values now that an update may not show: nearly every table could have some."""
+    """Return whether the table now has values that an update may not include; nearly every table could have some."""
     return rights is not None and bool(rights.toast_bytes) and table.replica_identity is not ReplicaIdentity.FULL
 
 
@@ -164,12 +182,12 @@ def _toast(table: SourceTable, rights: TableRights | None, *, reselect: bool) ->
     if rights is None or not table.key or not _large(table, rights):
         return
     names = [column.name for column in table.columns if column.toastable and column.name not in table.key]
-    then = "it is read again from the table" if reselect else "its column is left out and listed in source.unchanged"
+    then = "capture reads it from the table" if reselect else "events omit it and list it in source.unchanged"
     text = (
-        f"has {rights.toast_bytes / (1 << 20):.1f} MB of large values ({', '.join(names)}): an update that leaves one "
-        f"alone does not show it, so {then}"
+        f"has {rights.toast_bytes / (1 << 20):.1f} MB of large values ({', '.join(names)}): an update that does not "
+        f"change one does not include it, so {then}"
     )
-    sql = f"alter table {name_of(table)} replica identity full;  -- events with all their own values, more WAL"
+    sql = f"alter table {name_of(table)} replica identity full;  -- complete events, more WAL"
     yield _finding(Level.WARNING, "toast", table, text, sql=sql)
 
 

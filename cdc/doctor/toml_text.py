@@ -1,4 +1,4 @@
-"""Strings as TOML reads them, whatever they hold (https://toml.io/en/v1.0.0#string)."""
+"""Quotes strings for TOML (https://toml.io/en/v1.0.0#string)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from cdc.replication.table_shape import SourceTable
 
 
 def toml_string(text: str) -> str:
-    """A basic string: JSON's escapes are TOML's too, except that DEL must be escaped."""
+    """Return a basic string: JSON's escapes are valid in TOML too, but DEL must also be escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def table_pattern(table: SourceTable, *, exclude: bool = False) -> str:
-    """An entry of source.tables that selects, or excludes, exactly this table."""
+    """Return an entry of source.tables that selects, or excludes, exactly this table."""
     return toml_string(("!" if exclude else "") + pattern_for(table.table))

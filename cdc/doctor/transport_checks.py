@@ -1,6 +1,6 @@
-"""Checks what travels unencrypted, or to a server whose identity is not verified. Pure: settings in, findings out.
+"""Warns about unencrypted connections, and servers whose identity is not verified. Pure: settings in, findings out.
 
-Servers on a loopback address or a Unix socket are left out: nothing leaves the machine.
+Servers on a loopback address or a Unix socket are skipped: nothing leaves the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STORE_SECRETS: Final = ("username", "password", "sentinel_password")
 
 
 def check_transport(config: Config, environ: Mapping[str, str]) -> list[Finding]:
-    """All checks. `environ` counts where the DSN (PGSSLMODE, PGHOST) or the storage of a lake is silent."""
+    """Run all checks. `environ` completes the DSN (PGSSLMODE, PGHOST) and the storage options of a lake."""
     found = [*_source(config, environ), *_kafka(config), *_registry(config)]
     for name, settings in sorted(config.sinks.items()):
         if isinstance(settings, Search | Cache):
@@ -34,7 +34,7 @@ def check_transport(config: Config, environ: Mapping[str, str]) -> list[Finding]
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine: a loopback address, ``localhost``, or a Unix socket."""
+    """Return whether a host is this machine: a loopback address, ``localhost``, or a Unix socket."""
     name = host.strip().strip("[]").rstrip(".").lower()
     if not name or name.startswith(("/", "@")) or name == "localhost" or name.endswith(".localhost"):
         return True
@@ -46,7 +46,7 @@ def is_local(host: str) -> bool:
 
 def _source(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     given = {key: str(value) for key, value in conninfo_to_dict(config.source.dsn.reveal()).items() if value}
-    if "service" in given:  # what the service file says is libpq's secret
+    if "service" in given:  # only libpq reads the service file
         return
     hosts = given.get("hostaddr") or given.get("host") or environ.get("PGHOSTADDR") or environ.get("PGHOST", "")
     remote = [host for host in hosts.split(",") if not is_local(host)]
@@ -113,7 +113,7 @@ def _store(name: str, settings: Search | Cache) -> Iterator[Finding]:
 
 
 def _lake(name: str, settings: Warehouse, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Without options of its own a lake in an object store takes those of the environment."""
+    """Check the object store of a lake; without options of its own the lake uses those of the environment."""
     if "://" not in settings.path:
         return
     given = {option.lower(): secret.reveal() for option, secret in settings.storage.items()}
@@ -127,13 +127,13 @@ def _lake(name: str, settings: Warehouse, environ: Mapping[str, str]) -> Iterato
 
 
 def _remote(places: Iterable[str]) -> list[str]:
-    """Hosts of ``host:port`` that are not this machine."""
+    """Return the hosts of ``host:port`` that are not this machine."""
     hosts = (_host(place.strip()) for place in places)
     return [host for host in hosts if not is_local(host)]
 
 
 def _host(place: str) -> str:
-    """Of ``host``, ``host:port``, ``[v6]:port`` or ``PROTOCOL://host:port``."""
+    """Return the host of ``host``, ``host:port``, ``[v6]:port`` or ``PROTOCOL://host:port``."""
     place = place.rpartition("://")[2]
     if place.startswith("["):
         return place[1:].partition("]")[0]

@@ -1,7 +1,7 @@
-"""Reads events back out of the log for people and scripts: where to start, what to keep, in which order to show it.
+"""Reads events from the log for people and scripts: where to start, which to keep, in which order to show them.
 
-Order within a partition is exact, always. Across partitions events are merged by position: exactly within what is
-held at a time (`HELD_RECORDS_MAX`), nearly beyond that. `cdc tail` prints what comes out of here.
+Order within a partition is always exact. Across partitions events are merged by position: exactly among the events
+held at a time (`HELD_RECORDS_MAX`), approximately beyond that.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ from cdc.model.topic_names import schema_topic, table_of, view_schema_topic
 from cdc.progress.record_format import decode_schema
 from cdc.progress.restore import Partition, TopicReader
 
-HELD_RECORDS_MAX: Final = 20_000  # records sorted at a time; about what a fetch of each of 16 partitions brings
+HELD_RECORDS_MAX: Final = 20_000  # records sorted at a time; about one fetch from each of 16 partitions
 HELD_BYTES_MAX: Final = 32 << 20
-HOLD_S: Final = 0.25  # how long an event may wait for one with an earlier position while we follow
-CLOCK_SKEW_MS: Final = 5_000  # PostgreSQL's clock (ts_ms) and ours (the record's time) are this close, we assume
+HOLD_S: Final = 0.25  # time that an event waits for one with an earlier position when following
+CLOCK_SKEW_MS: Final = (
+    5_000  # assumed limit of the difference between PostgreSQL's clock (ts_ms) and ours (the record's time)
+)
 
 Position: TypeAlias = tuple[int, int, int]
 """(epoch, commit_lsn, ordinal): the total order of events."""
 
 
 class EventReader(TopicReader, Protocol):
-    """What reading needs of Kafka; `cdc.kafka.log_reader.LogReader` is one."""
+    """The reader of Kafka that this module needs, e.g. `cdc.kafka.log_reader.LogReader`."""
 
     def offsets_for_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int | None]:
-        """The first offset whose record is not older; None where there is none."""
+        """Return the first offset whose record is not older; None for partitions without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table the log has, as its schema record says."""
+    """A table in the log, from its schema record."""
 
     name: str
     topic: str
@@ -53,9 +55,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record and what it says. `envelope` is None for a tombstone that stands right behind its delete.
+    """A decoded record. `envelope` is None for a tombstone directly after its delete.
 
-    `position` of a tombstone is that of the event before it.
+    A tombstone has the position of the event before it.
     """
 
     record: LogRecord
@@ -64,7 +66,7 @@ class Event:
 
 
 def tables(reader: TopicReader, name: str, lakes: Sequence[str] = ()) -> list[Table]:
-    """Every table that was ever captured under this name, by name, and the views that these lakes publish.
+    """Return all tables ever captured under this name, sorted by name, and the views that these lakes publish.
 
     Raises TopicMismatch when nothing was captured.
     """
@@ -81,7 +83,7 @@ def tables(reader: TopicReader, name: str, lakes: Sequence[str] = ()) -> list[Ta
                 latest[record.table] = (offset, record)
     if not latest:
         raise TopicMismatch(
-            f"nothing was ever captured as {name!r}: topic {topic!r} is not there, or empty",
+            f"nothing was ever captured as {name!r}: topic {topic!r} does not exist or is empty",
             hint="start capture first, or check `name` and kafka.bootstrap",
             command="cdc run",
             topic=topic,
@@ -90,7 +92,7 @@ def tables(reader: TopicReader, name: str, lakes: Sequence[str] = ()) -> list[Ta
 
 
 class Selection:
-    """Which events are wanted: from a start on, with these operations and this key. One use, in log order."""
+    """Selects events from a start on, by operation and key. Use it once, in log order."""
 
     def __init__(self, start: Start, *, ops: frozenset[str] = frozenset(), key: object = None) -> None:
         self._start = start
@@ -100,7 +102,7 @@ class Selection:
         self._kept: dict[Partition, bool] = {}
 
     def offsets(self, reader: EventReader, name: str, topics: Sequence[str]) -> dict[Partition, int]:
-        """Where to read each partition from. Raises UsageError for a partition or offset that is not there."""
+        """Return where to read each partition from. Raises UsageError for an unknown partition or offset."""
         ends = reader.end_offsets(topics)
         low = {partition: first for partition, (first, _) in ends.items()}
         high = {partition: end for partition, (_, end) in ends.items()}
@@ -113,11 +115,11 @@ class Selection:
         if isinstance(start, AtOffset):
             return _checked(start, ends)
         if isinstance(start, AtLsn):
-            place = cut_before(reader, name, start.lsn)
-            if place is not None:
-                self._epoch = place.epoch
-                # A topic whose old records are gone starts later; one that was made again ends earlier.
-                return {at: min(max(place.offsets.get(at, 0), first), end) for at, (first, end) in ends.items()}
+            cut = cut_before(reader, name, start.lsn)
+            if cut is not None:
+                self._epoch = cut.epoch
+                # A topic whose old records were deleted starts later; one that was recreated ends earlier.
+                return {at: min(max(cut.offsets.get(at, 0), first), end) for at, (first, end) in ends.items()}
         return low
 
     def wants(self, event: Event) -> bool:
@@ -146,9 +148,9 @@ class Selection:
 
 
 def parse_event(record: LogRecord, before: Position) -> Event:
-    """Read a record; `before` is the position of the one before it in its partition.
+    """Decode a record; `before` is the position of the previous record of its partition.
 
-    Raises TopicMismatch for a value that is no envelope: somebody else writes to the topic.
+    Raises TopicMismatch for a value that is not an envelope: another program writes to the topic.
     """
     topic, partition, offset, _, _, value, headers = record
     if headers and headers[0][0] == "__op":
@@ -159,7 +161,7 @@ def parse_event(record: LogRecord, before: Position) -> Event:
         envelope = decode_envelope(value)
     except msgspec.MsgspecError as error:
         raise TopicMismatch(
-            f"record {offset} of {topic}-{partition} is no event of Tailrace: {error}",
+            f"record {offset} of {topic}-{partition} is not a Tailrace event: {error}",
             hint="another program writes to the topic; Tailrace must be its only writer",
             topic=topic,
             partition=partition,
@@ -170,7 +172,7 @@ def parse_event(record: LogRecord, before: Position) -> Event:
 
 
 def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
-    """See `cdc.encode.flat_transcoder`: what is not of the row stands in headers, and a delete is a tombstone."""
+    """Decode a record of format flat: its headers hold what is not part of the row, and a delete is a tombstone."""
     topic, partition, offset, _, _, value, _ = record
     op, row = headers["__op"].decode(), msgspec.Raw(value or b"null")
     nothing = msgspec.Raw(b"null")
@@ -185,7 +187,7 @@ def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
         envelope = EventEnvelope(before=before, after=after, source=source, op=op, ts_ms=int(headers["__ts_ms"]))
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         raise TopicMismatch(
-            f"record {offset} of {topic}-{partition} is no row of Tailrace: its headers are not ({error})",
+            f"record {offset} of {topic}-{partition} is not a Tailrace row: invalid headers ({error})",
             hint="another program writes to the topic; Tailrace must be its only writer",
             topic=topic,
             partition=partition,
@@ -196,19 +198,19 @@ def _flat_event(record: LogRecord, headers: Mapping[str, bytes]) -> Event:
 
 @dataclass(slots=True)
 class EventMerger:
-    """Puts events of several partitions into one order; holds a bounded number of them meanwhile."""
+    """Merges the events of several partitions into one order; holds a bounded number of them."""
 
     _held: list[tuple[Position, str, int, int, Event]] = field(default_factory=list)
     _bytes: int = 0
     _last: dict[Partition, Position] = field(default_factory=dict)
 
     def add(self, records: Iterable[LogRecord]) -> list[Event]:
-        """Take records; returns events that can wait no longer, because too many are held."""
+        """Add records; return the events that must be released because too many are held."""
         for record in records:
             partition = record.topic_partition
             before = self._last.get(partition, (0, 0, 0))
             event = parse_event(record, before)
-            position = max(before, event.position)  # order within the partition wins, whatever the record says
+            position = max(before, event.position)  # order within the partition takes precedence
             self._last[partition] = position
             heapq.heappush(self._held, (position, *record[:3], event))
             self._bytes += len(record.value or b"")
@@ -218,7 +220,7 @@ class EventMerger:
         return ready
 
     def flush(self) -> list[Event]:
-        """Everything that is held, in order."""
+        """Return all held events, in order."""
         return [self._pop() for _ in range(len(self._held))]
 
     def _pop(self) -> Event:
@@ -230,7 +232,7 @@ class EventMerger:
 def history(
     reader: EventReader, offsets: Mapping[Partition, int], until: Mapping[Partition, int]
 ) -> Iterator[list[Event]]:
-    """Events between the offsets, merged, in lists."""
+    """Yield lists of merged events between the offsets."""
     merger = EventMerger()
     for batch in reader.read(offsets, until):
         yield merger.add(batch)
@@ -238,7 +240,7 @@ def history(
 
 
 def follow(reader: EventReader, offsets: Mapping[Partition, int], clock: Clock) -> Iterator[list[Event]]:
-    """Events from the offsets on, for ever, in lists that may be empty: time to see whether to stop."""
+    """Yield lists of merged events from the offsets on, endlessly; a list may be empty, so that the caller can stop."""
     merger, since_s = EventMerger(), clock.monotonic_s()
     for batch in reader.read(offsets):
         ready = merger.add(batch)
@@ -252,8 +254,8 @@ def _checked(start: AtOffset, ends: Mapping[Partition, tuple[int, int]]) -> dict
     topic, index = start.partition
     if start.partition not in ends:
         count = sum(1 for name, _ in ends if name == topic)
-        raise UsageError(f"topic {topic!r} has no partition {index}; it has {count}, counted from 0")
+        raise UsageError(f"topic {topic!r} has no partition {index}; it has {count} partitions, numbered from 0")
     low, high = ends[start.partition]
     if not low <= start.offset <= high:
-        raise UsageError(f"{topic}-{index} has offsets {low} to {high}; {start.offset} is not one of them")
+        raise UsageError(f"offset {start.offset} of {topic}-{index} is out of range; expected {low} to {high}")
     return {start.partition: start.offset}

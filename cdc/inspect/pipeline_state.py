@@ -1,7 +1,8 @@
-"""Reads a pipeline's state from outside: its daemon's HTTP, its slot, its progress in Kafka; whichever answers.
+"""Reads a pipeline's state from outside: its daemon over HTTP, its slot, and its progress in Kafka.
 
-`PipelineView.verdict` is how a start of capture would end now (`cdc.startup.judgement`), so that a state which needs an
-operator shows while the daemon is down. Changes nothing, fences no producer. An unreachable side takes seconds.
+Each of the three may be unreachable. `PipelineView.verdict` is how a start of capture would end now
+(`cdc.startup.judgement`), so a state that needs an operator shows while the daemon is down. Changes nothing and
+fences no producer. An unreachable server takes seconds.
 """
 
 from __future__ import annotations
@@ -29,9 +30,8 @@ from cdc.model.weak_setting import WeakSetting
 from cdc.progress.bounded_reader import BoundedReader
 from cdc.progress.recorded_catalog import recorded_catalog
 from cdc.progress.restore import Restored, recorded_position, restore
-from cdc.replication.catalog_queries import SourceIdentity, current_wal, source_identity, tables_matching
+from cdc.replication.catalog_queries import SourceIdentity, current_wal, source_identity
 from cdc.replication.connect import Connection, connect
-from cdc.replication.eligibility import left_out_at_start
 from cdc.replication.publication import PublicationFacts, publication_facts
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.wal_pressure import wal_reading
@@ -41,15 +41,15 @@ from cdc.startup.start_facts import StartForecast, forecast_start
 HTTP_TIMEOUT_S: Final = 2.0
 KAFKA_TIMEOUT_S: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 1 << 20
-_VERDICT_S: Final = 10.0  # it takes a dozen queries and a few requests to Kafka
-_IDENTITY_S: Final = 30.0  # it changes at a start of capture only
-_NEWEST_CUTS: Final = 64  # offsets at the end of the cut index that surely hold a record, beside markers
-_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - nobody binds to it here
+_VERDICT_S: Final = 10.0  # a verdict takes a dozen queries and a few requests to Kafka
+_IDENTITY_S: Final = 30.0  # the identity changes only when capture starts
+_NEWEST_CUTS: Final = 64  # this many offsets at the end of the cut index always have a record besides markers
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - these are addresses to connect to
 
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """What PostgreSQL says. `at_s` is of the clock handed in."""
+    """The state in PostgreSQL. `at_s` is a time of the observer's clock."""
 
     at_s: float
     identity: SourceIdentity
@@ -58,14 +58,13 @@ class SourceView:
     slot: SlotFacts
     publication: PublicationFacts | None
     wal: WalReading | None = None
-    left_out: Sequence[LeftOut] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What Kafka says. `progress` and `identity` are None when capture never ran; `last_ms` is when it last wrote.
+    """The state in Kafka. `progress` and `identity` are None when capture never ran; `last_ms` is when it last wrote.
 
-    `ddl` are the findings that nobody has accepted.
+    `ddl`: the open DDL findings.
     """
 
     progress: Progress | Cut | None
@@ -76,9 +75,10 @@ class LogView:
 
 @dataclass(slots=True)
 class PipelineView:
-    """Everything that answered; `missing` says of the rest why it did not.
+    """The answers of daemon, source and log; `missing` has the reason for each that did not answer.
 
-    `verdict` is how a start would end now; `weak` are weak settings of the topics that exist.
+    `verdict` is how a start would end now; `weak` are weak settings of the topics that exist. `left_out` are the tables
+    that a start would leave out; None when the source cannot be read.
     """
 
     daemon: dict[str, Any] | None = None
@@ -87,15 +87,16 @@ class PipelineView:
     missing: dict[str, str] = field(default_factory=dict)
     verdict: Verdict | None = None
     weak: Sequence[WeakSetting] = ()
+    left_out: Sequence[LeftOut] | None = None
 
     @property
     def anything(self) -> bool:
-        """Whether any side answered."""
+        """Whether anything answered."""
         return not (self.daemon is None and self.source is None and self.log is None)
 
 
 class PipelineObserver:
-    """Looks as often as it is asked; keeps its connections. Close it."""
+    """Reads the state on each `read`; keeps its connections until `close`."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
@@ -104,24 +105,24 @@ class PipelineObserver:
         self._reader: LogReader | None = None
         self._restored: tuple[float, Restored, Sequence[DdlFinding]] | None = None
         self._foreseen: tuple[float, StartForecast] | None = None
-        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="look")
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="observe")
 
-    def look(self) -> PipelineView:
-        """Ask the three sides, and judge a start, at the same time."""
+    def read(self) -> PipelineView:
+        """Read daemon, source and log, and judge a start, all in parallel."""
         view = PipelineView()
         judging = self._threads.submit(self._foresee)
-        sides: dict[str, Callable[[], Any]] = {"daemon": self._daemon, "source": self._source, "kafka": self._log}
-        pending = {side: self._threads.submit(look) for side, look in sides.items()}
+        readers: dict[str, Callable[[], Any]] = {"daemon": self._daemon, "source": self._source, "kafka": self._log}
+        pending = {side: self._threads.submit(reader) for side, reader in readers.items()}
         for side, future in pending.items():
             try:
                 setattr(view, "log" if side == "kafka" else side, future.result())
             except TailraceError as error:
                 view.missing[side] = error.message
-        view.verdict, view.weak = judging.result()
+        view.verdict, view.weak, view.left_out = judging.result()
         return view
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._threads.shutdown()
         if self._sql is not None:
             self._sql.close()
@@ -143,7 +144,6 @@ class PipelineObserver:
                 slot_facts(sql, self._config.slot),
                 publication_facts(sql, self._config.publication),
                 wal_reading(sql, self._config.slot, failover=self._config.source.failover),
-                tables_left_out(self._config, sql),
             )
         except TailraceError:
             if self._sql is not None:
@@ -176,7 +176,7 @@ class PipelineObserver:
         return LogView(newest[0].cut, restored.identity, newest[0].written_ms, ddl)
 
     def _without_cuts(self, reader: BoundedReader) -> LogView:
-        """A topic does not exist: before the first start, or because it was deleted."""
+        """Read the log when a topic is missing: before the first start, or after it was deleted."""
         try:
             restored = recorded_position(reader, self._config.name)
         except TopicMismatch:
@@ -184,19 +184,11 @@ class PipelineObserver:
         return LogView(restored.progress, restored.identity, None)
 
 
-def tables_left_out(config: Config, sql: Connection) -> Sequence[LeftOut]:
-    """The tables that a start would leave out, judged by the catalog alone."""
-    source = config.source
-    tables = tables_matching(sql, source.tables, source.keyless, source.keys)
-    facts = publication_facts(sql, config.publication)
-    return left_out_at_start(tables, facts, name=config.publication, create=source.create)
-
-
 def ask_daemon(listen: str, name: str) -> dict[str, Any]:
-    """The document of /status. Raises SourceUnreachable with the reason when there is none to be had."""
+    """Return the document of /status. Raises SourceUnreachable with the reason when there is none."""
     host, _, port = listen.rpartition(":")
     if not listen or port == "0":
-        raise SourceUnreachable("http.listen names no port to ask")
+        raise SourceUnreachable("http.listen has no port to connect to")
     connection = http.client.HTTPConnection(_ANYWHERE.get(host, host).strip("[]"), int(port), timeout=HTTP_TIMEOUT_S)
     try:
         connection.request("GET", "/status")
@@ -209,5 +201,5 @@ def ask_daemon(listen: str, name: str) -> dict[str, Any]:
     finally:
         connection.close()
     if found.get("name") != name:
-        raise SourceUnreachable(f"the daemon on {listen} is that of {found.get('name')!r}")
+        raise SourceUnreachable(f"the daemon on {listen} belongs to {found.get('name')!r}")
     return found

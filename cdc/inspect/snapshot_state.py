@@ -1,6 +1,6 @@
-"""Snapshots seen from outside: what the log says of them, how to ask for something, and what became of it.
+"""Reads the state of snapshots from the log, and sends signals that control them.
 
-Needs Kafka only. What the daemon alone knows (rates, what is waited for) comes from its /status, where it answers.
+Needs only Kafka. Rates and reasons for waiting come from the daemon's /status, if it answers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cdc.model.topic_names import progress_topic, signals_topic
 from cdc.progress.record_format import decode, signals_key, snapshot_key
 from snapshot.signal_parsing import Signal, encode
 
-_LOOK_S: Final = 0.1  # between looks for an answer
-_ANSWER_S: Final = 5.0  # of Kafka
+_POLL_S: Final = 0.1  # between reads of the answer
+_ANSWER_S: Final = 5.0  # for Kafka
 
 
 class SnapshotView:
-    """What the log says of snapshots, read on from look to look. Close it."""
+    """The state of snapshots in the log, read incrementally. Close it."""
 
     def __init__(self, config: Config) -> None:
         """No connection is made yet."""
@@ -43,7 +43,7 @@ class SnapshotView:
         self._reader.close()
 
     def look(self) -> None:
-        """Read what came since the last look. Raises TopicMismatch when capture never ran, BrokerUnreachable."""
+        """Read the records since the last call. Raises TopicMismatch when capture never ran, BrokerUnreachable."""
         name = self._config.name
         topic = progress_topic(name)
         partition = (topic, 0)
@@ -63,7 +63,7 @@ class SnapshotView:
         self._at = high
 
     def answer(self, offset: int) -> SignalAnswer | None:
-        """What became of the signal at `offset`; None while nobody has acted on it."""
+        """Return the answer to the signal at `offset`; None while capture has not acted on it."""
         if self.signals is None or self.signals.next_offset <= offset:
             return None
         known = {answer.offset: answer for answer in self.signals.answers}
@@ -71,7 +71,7 @@ class SnapshotView:
 
 
 def ask(config: Config, signal: Signal) -> int:
-    """Write a signal; its offset. Raises TopicMismatch when capture never ran, and what Kafka says."""
+    """Write a signal and return its offset. Raises TopicMismatch when capture never ran, and Kafka's errors."""
     topic = signals_topic(config.name)
     try:
         return send(config.kafka, topic, config.name.encode(), encode(signal))
@@ -80,43 +80,43 @@ def ask(config: Config, signal: Signal) -> int:
 
 
 def never_ran(config: Config, error: TailraceError) -> TopicMismatch:
-    """The error for a pipeline without topics."""
+    """Return the error for a pipeline without topics."""
     return TopicMismatch(
         f"capture {config.name!r} has never run on this Kafka",
-        hint="its topics are made by the first start",
+        hint="the first start creates its topics",
         command="cdc run",
         **error.facts,
     )
 
 
 def await_answer(view: SnapshotView, offset: int, timeout_s: float, clock: Clock) -> SignalAnswer | None:
-    """What became of a signal; None when nobody has acted on it in time. It stays and is acted on later."""
+    """Return the answer to a signal; None when capture has not acted on it in time. The signal stays valid."""
     end_s = clock.monotonic_s() + timeout_s
     while True:
         view.look()
         found = view.answer(offset)
         if found is not None or clock.monotonic_s() >= end_s:
             return found
-        clock.wait(threading.Event(), _LOOK_S)
+        clock.wait(threading.Event(), _POLL_S)
 
 
 def tables(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]], str]:
-    """Every snapshot as /status has it, from the daemon where it answers; else why it does not.
+    """Return every snapshot as in /status, from the daemon if it answers, and the reason why it does not.
 
-    What only the daemon knows is null without it. Rows and state are then as of its last commit.
+    Without the daemon, its facts are null, and rows and state are those of its last commit.
     """
     logged = {name: _document(record) for name, record in view.records.items()}
     try:
-        told: list[Mapping[str, Any]] = ask_daemon(config.http.listen, config.name).get("snapshots", [])
+        reported: list[Mapping[str, Any]] = ask_daemon(config.http.listen, config.name).get("snapshots", [])
         why = ""
     except TailraceError as error:
-        told, why = [], error.message
-    live = {str(one["table"]): {**logged.get(str(one["table"]), {}), **one} for one in told}
+        reported, why = [], error.message
+    live = {str(one["table"]): {**logged.get(str(one["table"]), {}), **one} for one in reported}
     return [found for _, found in sorted({**logged, **live}.items())], why
 
 
 def _document(record: SnapshotRecord) -> dict[str, Any]:
-    """As `snapshot.snapshot_progress.document`, from what the log says."""
+    """Return the document of `snapshot.snapshot_progress.document`, from the log."""
     state = "complete" if record.state == "complete" else record.hold or "reading"
     return {
         "table": record.table,

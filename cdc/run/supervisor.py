@@ -26,7 +26,7 @@ import tenacity
 from cdc.clock import Clock
 from cdc.errors import EXIT_OK, EXIT_OPERATOR, EXIT_USAGE
 from cdc.model.run_state import State
-from cdc.model.sink_report import UNKNOWN, WORKING, SinkReport, decode, needs_operator
+from cdc.model.sink_report import UNKNOWN, SinkReport, decode, needs_operator
 from cdc.telemetry import log
 
 END_DEADLINE_S: Final = 60.0
@@ -118,11 +118,6 @@ class SinkView:
     report_age_s: float | None
     exit_code: int | None
     next_start_s: float | None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it follows the log."""
-        return self.state in WORKING
 
     def document(self) -> dict[str, Any]:
         """For /status. Keys are part of the interface."""

@@ -73,6 +73,7 @@ class StartFacts:
         replication_error: why a replication connection was refused; None if it was accepted or not tried.
         creating_refused: why the role may not create the publication; empty if it may, or the publication exists.
         history: of the server's timeline, as far as the log needs it.
+        form_error: why `[encode]` does not fit the records in the topics; None when it does.
         log: None if Kafka does not answer; `log_error` is the reason.
     """
 
@@ -88,13 +89,14 @@ class StartFacts:
     slot: SlotFacts
     wal_end: Lsn
     history: Sequence[TimelineSwitch] = ()
+    form_error: TailraceError | None = None
     log: LogFacts | None = None
     log_error: TailraceError | None = None
 
     @property
     def published(self) -> list[SourceTable]:
-        """The tables that are captured, and the outbox."""
-        out = {one.oid for one in self.left_out}
+        """The tables that are captured, and the outbox beside them."""
+        out = {one.oid for one in self.left_out if one.reason not in _FOUND_LATE}
         every = {table.oid: table for table in (*self.tables, *([self.outbox] if self.outbox is not None else []))}
         return [table for oid, table in every.items() if oid not in out]
 
@@ -126,6 +128,10 @@ class Verdict:
         """The state that it would end or wait in; None if it runs."""
         return None if self.error is None else State(self.error.state or State.STOPPED)
 
+
+_FOUND_LATE: Final = frozenset({"key_changed", "no_topic"})
+"""Reasons that a start finds only after it has published the tables and claimed the log."""
+_DATA_KINDS: Final = (TopicKind.DATA, TopicKind.KEYLESS)
 
 Rule: TypeAlias = Callable[[Config, StartFacts], TailraceError | None]
 
@@ -214,19 +220,21 @@ def _brokers(config: Config, facts: StartFacts) -> TailraceError | None:
     return start_rules.brokers_unfit(config.kafka, log.brokers, creates=creates)
 
 
+def new_topic_errors(config: Config, log: LogFacts) -> dict[str, TailraceError | None]:
+    """Return, by topic of the tables that are new since the last start, why it is unusable; None if it is usable."""
+    recorded = log.restored.identity
+    if recorded is None:
+        return {}
+    new = [want for want in log.wants if want.kind in _DATA_KINDS and want.spec.topic not in recorded.topic_ids]
+    return {want.spec.topic: _topics_error(config, log, [want]) for want in new}
+
+
 def _topics(config: Config, facts: StartFacts) -> TailraceError | None:
     """Check all topics, except those of new tables without a usable topic, which are left out."""
     log = _log(facts)
-    recorded = log.restored.identity
-    kinds = (TopicKind.DATA, TopicKind.KEYLESS)
-    new = [
-        want
-        for want in log.wants
-        if recorded is not None and want.kind in kinds and want.spec.topic not in recorded.topic_ids
-    ]
-    errors = {want.spec.topic: _topics_error(config, log, [want]) for want in new}
+    errors = new_topic_errors(config, log)
     fit = [want for want in log.wants if errors.get(want.spec.topic) is None]
-    if not any(want.kind in kinds for want in fit):
+    if not any(want.kind in _DATA_KINDS for want in fit):
         return next((error for error in errors.values() if error is not None), None)
     return _topics_error(config, log, fit)
 
@@ -265,6 +273,15 @@ def _held(_: Config, facts: StartFacts) -> TailraceError | None:
     return held(facts.slot) if facts.slot.active_pid is not None or facts.slot.being_made else None
 
 
+def _forms(_: Config, facts: StartFacts) -> TailraceError | None:
+    return facts.form_error
+
+
+def _no_table_fits(_: Config, facts: StartFacts) -> TailraceError | None:
+    out = {one.oid for one in facts.left_out}
+    return start_rules.nothing_to_capture([table for table in facts.published if table.oid not in out], facts.left_out)
+
+
 def _log(facts: StartFacts) -> LogFacts:
     assert facts.log is not None, "the rules of the log are applied only when Kafka has answered"
     return facts.log
@@ -292,4 +309,6 @@ _LOG_RULES: Final[Sequence[tuple[str, Rule]]] = (
     ("slot", _slot),
     ("slot", _held),  # before facts that its reader may change
     ("log", _position),
+    ("format", _forms),
+    ("tables", _no_table_fits),
 )

@@ -35,6 +35,7 @@ from cdc.replication.timeline_history import timeline_history
 from cdc.startup.judgement import LogFacts, StartFacts, Verdict, judge
 from cdc.startup.source_identity import outbox_table
 from cdc.startup.topic_check import data_wants, filled_topics
+from cdc.startup.topic_fit import with_changed_key, without_usable_topic
 from snapshot.table_reader import unreadable
 
 _NOTHING: Final = Restored(None, None, {}, Lsn(0), None)
@@ -49,10 +50,14 @@ _SLOTS_USED: Final = "select count(*) from pg_replication_slots"
 
 
 class StartForecast(NamedTuple):
-    """How `cdc run` would end if it were started now, and weak settings of existing topics."""
+    """How `cdc run` would end now, weak settings of existing topics, and the tables that it would leave out.
+
+    `left_out` is None when the source cannot be read.
+    """
 
     verdict: Verdict
     weak: Sequence[WeakSetting] = ()
+    left_out: Sequence[LeftOut] | None = None
 
 
 def forecast_start(config: Config, *, application_name: str) -> StartForecast:
@@ -65,7 +70,7 @@ def forecast_start(config: Config, *, application_name: str) -> StartForecast:
         ):
             facts = gather(config, sql, BoundedReader(reader, _ANSWER_S), admin)
             weak = facts.log.weak(config.kafka) if facts.log is not None else ()
-            return StartForecast(judge(config, facts), weak)
+            return StartForecast(judge(config, facts), weak, facts.left_out)
     except ConfigError:
         raise
     except TailraceError as error:
@@ -92,8 +97,11 @@ def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdm
     out = {one.oid for one in left_out}
     captured = [table for table in tables if table.oid not in out]
     log, log_error = _answer_of(config, captured, reader, admin)
+    form_error: TailraceError | None = None
     if log is not None:
-        left_out = (*left_out, *_not_readable(config, sql, captured, reader, log))
+        changed, form_error = with_changed_key(config, sql, captured, publication, reader, log)
+        lacking = without_usable_topic(config, captured, log)
+        left_out = (*left_out, *_not_readable(config, sql, captured, reader, log), *changed, *lacking)
     return StartFacts(
         identity=identity,
         settings=catalog_queries.wal_settings(sql),
@@ -107,6 +115,7 @@ def gather(config: Config, sql: Connection, reader: TopicReader, admin: TopicAdm
         slot=slot,
         wal_end=Lsn(0) if identity.in_recovery else catalog_queries.current_wal(sql),
         history=_history(config, identity, log),
+        form_error=form_error,
         log=log,
         log_error=log_error,
     )

@@ -1,1 +1,1 @@
-"""Logs and metrics: what an operator sees of the daemon."""
+"""Logs, metrics and status documents: what an operator sees of capture and sinks."""

@@ -1,4 +1,4 @@
-"""What the audit beside capture has seen, for /status, metrics and logs. Written by the audit's thread."""
+"""State of the audit that runs beside capture, for /status, metrics and logs. Written by the audit's thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIDDEN_SHOWN: Final = 20
 
 
 class AuditStatus:
-    """See `cdc.audit.audit_follower.AuditObserver`. Thread-safe: each value is put in place as a whole."""
+    """Implements `cdc.audit.audit_follower.AuditObserver`. Thread-safe: each value is replaced as a whole."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -26,8 +26,8 @@ class AuditStatus:
         self._records = 0
 
     def audit_reached(self, end_lsn: Lsn | None, *, cuts: int, records: int, hidden: Sequence[str]) -> None:
-        """So much was compared by now; `hidden` has a line for each partition that cannot be, as a whole."""
-        # Capture that starts over begins an audit anew, which counts from nothing.
+        """Record how much was compared; `hidden` has a line for each partition that cannot be audited completely."""
+        # When capture restarts, a new audit counts from zero.
         self._metrics.audit_records.inc(records - self._records if records >= self._records else records)
         self._records = records
         self._metrics.audit_hidden.set(len(hidden))
@@ -44,14 +44,14 @@ class AuditStatus:
         }
 
     def audit_found(self, kind: str, finding: Mapping[str, object]) -> None:
-        """A range differs."""
+        """Record that a range differs."""
         self._metrics.audit_findings.labels(kind).inc()
         self._findings += 1
         self._last = dict(finding)
         log.get().error("audit_found", **finding)
 
     def audit_failed(self, cause: TailraceError | None) -> None:
-        """It cannot be done now; None: it goes on. An incident is logged once."""
+        """Record that the audit cannot run now; None: it runs again. An incident is logged once."""
         if cause is None:
             self._error = ""
             log.get().info("audit_recovered")
@@ -68,5 +68,5 @@ class AuditStatus:
         if reached is None and not self._error:
             return None
         nothing: dict[str, Any] = {"lsn": None, "cuts": 0, "records": 0, "not_auditable": []}
-        told = {"findings": self._findings, "last_finding": self._last, "error": self._error}
-        return {**(reached or nothing), **told}
+        results = {"findings": self._findings, "last_finding": self._last, "error": self._error}
+        return {**(reached or nothing), **results}

@@ -1,4 +1,4 @@
-"""What the daemon is doing, in one place that every thread may ask: /status, /readyz, metrics and logs read from here.
+"""State of the daemon, readable from every thread: the source of /status, /readyz, metrics and logs.
 
 Written by the capture thread (`published`, `caught_up`), the catalog watch (`slot_seen`) and the daemon (`enter`).
 """
@@ -26,21 +26,22 @@ from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.left_out_status import LeftOutStatus
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.outbox_status import OutboxStatus
+from cdc.telemetry.readiness import follows_log
 from cdc.telemetry.signal_status import SignalStatus
 from cdc.telemetry.topic_status import TopicStatus
 from cdc.telemetry.wal_status import WalStatus
 
 SNAPSHOT_STATES: Final = ("waiting", "reading", "sweeping", "paused", "stopped", "complete")
 _RATE_WINDOW_S: Final = 10.0
-_DDL_LOGGED: Final = 20  # of one look: a schema that is renamed has thousands of tables
+_DDL_LOGGED: Final = 20  # at a time: renaming a schema can affect thousands of tables
 DDL_SHOWN: Final = 100  # in /status; `cdc ddl list` shows all
-_SLOT_OLD_S: Final = 5.0  # then the catalog watch does not look, because nothing is streamed
-_CATCHING_UP_S: Final = 5.0  # capture looks at the end of the stream many times a second
+_SLOT_OLD_S: Final = 5.0  # then the catalog watch is not running, because nothing is streamed
+_CATCHING_UP_S: Final = 5.0  # capture normally reaches the end of the stream many times a second
 
 
 @dataclass(frozen=True, slots=True)
 class SlotReading:
-    """One look at the slot, by the catalog watch.
+    """The state of the slot, as the catalog watch read it.
 
     Attributes:
         wal_status: reserved, extended, unreserved or lost.
@@ -59,10 +60,10 @@ class SlotReading:
 
 
 class Status:
-    """Thread-safe. Times come from the clock handed in."""
+    """Thread-safe. Times come from the given clock."""
 
     def __init__(self, name: str, clock: Clock, metrics: Metrics, *, catching_up_s: float = _CATCHING_UP_S) -> None:
-        """`catching_up_s`: not having seen the end of the log for this long is catching up."""
+        """`catching_up_s`: after this long without the end of the log, the state is CATCHING_UP."""
         self.name = name
         self.audit = AuditStatus(metrics)
         self.outbox = OutboxStatus(metrics)
@@ -102,7 +103,7 @@ class Status:
         metrics.snapshot_waiting_chunks.set_function(self._chunks_waiting)
 
     def enter(self, state: State, reason: str = "", error: TailraceError | None = None) -> None:
-        """Change the state; the reason is short: slot, broker, source, reselect, disk."""
+        """Change the state. The reason is one word: slot, broker, source, reselect, disk."""
         with self._lock:
             if state is not self._state or reason != self._reason:
                 self._since_s = self._clock.monotonic_s()
@@ -113,12 +114,12 @@ class Status:
                 self._error |= {"hint": error.hint, "command": error.command}
 
     def works(self) -> None:
-        """The work goes on, as a write that succeeded shows: RUNNING, and the incident before it is over."""
+        """Enter RUNNING and end the incident, after a write has succeeded."""
         self.enter(State.RUNNING)
         self._when_working()
 
     def when_working(self, call: Callable[[], None]) -> None:
-        """Have `works` call this; for the daemon, which logs incidents."""
+        """Register a function for `works` to call; the daemon logs the end of incidents there."""
         self._when_working = call
 
     def published(self, stats: BatchStats, position: StreamPosition, commit_s: float) -> None:
@@ -161,7 +162,7 @@ class Status:
             self.enter(State.WAITING, "reselect", cause)
 
     def reached(self, position: StreamPosition) -> None:
-        """The log was found to reach `position`, before anything new is published."""
+        """Set the position that the log was found to reach, before anything new is published."""
         self._metrics.position.set(position.end_lsn)
         with self._lock:
             self._position = position
@@ -175,22 +176,22 @@ class Status:
         self._metrics.truncated_keys.inc(keys)
         log.get().info("truncated", topic=topic, keys=keys)
 
-    def ddl_found(self, told: Sequence[DdlFinding], unsettled: Sequence[DdlFinding]) -> None:
+    def ddl_found(self, new: Sequence[DdlFinding], unsettled: Sequence[DdlFinding]) -> None:
         """See `cdc.contracts.DdlObserver`."""
-        for one in told:
+        for one in new:
             self._metrics.ddl_found.labels(one.kind).inc()
-        for one in told[:_DDL_LOGGED]:
+        for one in new[:_DDL_LOGGED]:
             log.get().warning("ddl_found", **ddl_document(one))
-        if len(told) > _DDL_LOGGED:
-            log.get().warning("ddl_found_more", count=len(told) - _DDL_LOGGED)
+        if len(new) > _DDL_LOGGED:
+            log.get().warning("ddl_found_more", count=len(new) - _DDL_LOGGED)
         self._metrics.ddl_open.set(len(unsettled))
         self._ddl = tuple(unsettled)
 
     def columns_left_out(self, found: Sequence[ColumnsLeftOut]) -> None:
-        """Generated columns that the stream does not have, as a start found them."""
+        """Record the generated columns that the stream lacks, found at a start."""
         for one in found:
-            say = log.get().warning if one.stored else log.get().info
-            say("columns_left_out", table=one.table, columns=list(one.columns), why=one.why, command=one.sql)
+            emit = log.get().warning if one.stored else log.get().info
+            emit("columns_left_out", table=one.table, columns=list(one.columns), why=one.why, command=one.sql)
         self._columns_left_out = tuple(found)
 
     def tables_left_out(self, found: Sequence[LeftOut]) -> None:
@@ -216,7 +217,7 @@ class Status:
         self._heartbeat_fails = cause is not None
 
     def report_snapshots(self, report: Callable[[], list[dict[str, Any]]]) -> Callable[[], None]:
-        """From now on `report` tells of the snapshots; what is returned ends that."""
+        """Take the snapshots' state from `report`, until the returned function is called."""
         self._snapshots = report
 
         def end() -> None:
@@ -225,7 +226,7 @@ class Status:
         return end
 
     def snapshot_joined(self, row_count: int) -> None:
-        """So many rows of tables joined a batch."""
+        """Count rows of tables that joined a batch."""
         self._metrics.snapshot_rows.inc(row_count)
 
     def _snapshots_in(self, state: str) -> float:
@@ -237,7 +238,7 @@ class Status:
         return UNKNOWN if report is None else float(sum(one["chunks_waiting"] for one in report()))
 
     def slot_seen(self, reading: SlotReading) -> None:
-        """A look at the slot; the rate of WAL is the slope since the last one."""
+        """Record the state of the slot; the rate of WAL is computed from the previous one."""
         with self._lock:
             before, self._slot = self._slot, reading
             self._checked_s = reading.at_s
@@ -251,7 +252,7 @@ class Status:
         self._metrics.slot_lost_in_seconds.set(float("inf") if lost_in_s is None else lost_in_s)
 
     def wal_seen(self, reading: WalReading, *, alarm_bytes: int, transaction_alarm_s: float) -> None:
-        """A look of the WAL guard, which also looks at the slot while nothing is streamed."""
+        """Record a reading of the WAL guard, which also reads the slot while nothing is streamed."""
         now_s, last = self._clock.monotonic_s(), self._slot
         self._checked_s = now_s
         if last is None or now_s - last.at_s > _SLOT_OLD_S:
@@ -270,7 +271,7 @@ class Status:
 
     @property
     def state(self) -> State:
-        """The state now; RUNNING and CATCHING_UP differ by whether the end of the stream was seen lately."""
+        """The current state; CATCHING_UP instead of RUNNING if the end of the stream was not seen lately."""
         if self._state is State.RUNNING:
             reached = self._end_reached_s
             if reached is None or self._clock.monotonic_s() - reached > self._catching_up_s:
@@ -282,19 +283,19 @@ class Status:
 
     @property
     def position(self) -> StreamPosition | None:
-        """How far the log was seen to reach; None before the first commit of this process."""
+        """How far the log reaches; None before the first commit of this process."""
         return self._position
 
     @property
     def ready(self) -> bool:
         """Whether changes flow."""
-        return self.state in {State.RUNNING, State.CATCHING_UP}
+        return follows_log(self.state)
 
     def lag_s(self) -> float:
-        """How far the log may be behind the source; 0 at the end of the stream, NaN before any of it was read.
+        """Return how far the log may be behind the source; 0 at the end of the stream, NaN before any read.
 
-        Everything older than the newest captured commit is in the log, and so is everything up to the last time the
-        end of the stream was seen, so the younger of these two counts.
+        The log has everything older than the newest captured commit, and everything up to the last time the end of the
+        stream was seen; the later of the two counts.
         """
         reached, commit_us = self._end_reached_s, self._commit_us
         ages = []
@@ -307,11 +308,11 @@ class Status:
         return min(ages, default=UNKNOWN)
 
     def _check_age_s(self) -> float:
-        """Since the source was last checked; NaN before that."""
+        """Seconds since the source was last checked; NaN before."""
         return UNKNOWN if self._checked_s is None else self._clock.monotonic_s() - self._checked_s
 
     def snapshot(self) -> dict[str, Any]:
-        """The document of /status. Keys are part of the interface."""
+        """Return the document of /status. Its keys are part of the interface."""
         state, report = self.state, self._snapshots
         snapshots = [] if report is None else report()
         with self._lock:
@@ -372,7 +373,7 @@ class Status:
         }
 
     def _lost_in_s(self) -> float | None:
-        """Until the slot is lost if WAL is written as now and nothing is confirmed; None: never."""
+        """Seconds until the slot is lost if WAL is written at this rate and nothing is confirmed; None: never."""
         slot = self._slot
         if slot is not None and slot.wal_status == "lost":
             return 0.0
@@ -386,7 +387,7 @@ class Status:
 
 
 def ddl_document(finding: DdlFinding) -> dict[str, str]:
-    """A finding for logs, /status and commands: LSNs as people write them."""
+    """Return a finding for logs, /status and commands; LSNs as text."""
     return {
         "table": finding.table,
         "kind": finding.kind,

@@ -1,7 +1,7 @@
-"""What every page of /metrics has in common: unknown gauges, constant labels, build and process metrics.
+"""Common parts of every /metrics page: unknown gauges, constant labels, build and process metrics.
 
-A gauge that was never set is NaN: 0 would be a statement, such as "no lag". `NaN > limit` is false in PromQL, so an
-alert on a value needs one on `absent` or on the age of the last check beside it.
+A gauge that was never set is NaN, because 0 would be a statement, such as "no lag". `NaN > limit` is false in PromQL,
+so an alert on a value also needs one on `absent` or on the age of the last check.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ def unknown_gauge(name: str, documentation: str, registry: CollectorRegistry) ->
 
 
 class ProcessMetrics:
-    """Build, memory, CPU, open files and broken threads of this process, in the registry of each page it serves."""
+    """Build, memory, CPU, open files and broken threads of this process, in the registry of each of its pages."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.build_info = Gauge("cdc_build_info", "1; the labels name the build", ["version", "python"], registry=None)
+        self.build_info = Gauge(
+            "cdc_build_info", "Always 1; the labels name the build", ["version", "python"], registry=None
+        )
         self.build_info.labels(__version__, platform.python_version()).set(1)
         self.thread_failures = _THREAD_FAILURES
         for collector in (self.build_info, self.thread_failures, _PROCESS_COLLECTOR):
@@ -53,7 +55,7 @@ _PROCESS_COLLECTOR: Final = ProcessCollector(registry=None)
 
 
 def report_broken_threads() -> None:
-    """From now on a thread that ends with an unexpected error is logged as an event and counted."""
+    """Log and count every thread that ends with an unexpected error from now on."""
 
     def report(failure: threading.ExceptHookArgs) -> None:
         if failure.exc_value is None or isinstance(failure.exc_value, SystemExit):
@@ -66,7 +68,7 @@ def report_broken_threads() -> None:
 
 
 class _Labelled(Collector):
-    """The metrics of a registry with labels added to each sample of ours; a label that it has already wins."""
+    """The metrics of a registry with labels added to each of our samples; an existing label wins."""
 
     def __init__(self, registry: CollectorRegistry, labels: Mapping[str, str]) -> None:
         self._registry = registry

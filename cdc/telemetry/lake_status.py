@@ -1,6 +1,6 @@
-"""What a sink is doing, in one place that every thread may ask: its /status, /readyz and metrics read from here.
+"""State of a lake sink, readable from every thread: the source of its /status, /readyz and metrics.
 
-State, reason and error are those of the `Status` that the daemon writes; the cuts come from the sink's driver.
+State, reason and error come from the `Status` that the daemon writes, the cuts from the sink's driver.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cdc.model.run_state import State
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.metrics import LakeMetrics
+from cdc.telemetry.readiness import lake_is_ready
 
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
 
@@ -27,8 +28,8 @@ class PublishedCut:
 
     Attributes:
         published_us: microseconds since 1970.
-        views_behind: view -> why it is as of an older cut.
-        plans: view that was computed for this cut -> recompute, affected or delta.
+        views_behind: view -> why it is behind this cut.
+        plans: view computed for this cut -> recompute, affected or delta.
     """
 
     number: int
@@ -39,7 +40,7 @@ class PublishedCut:
 
 
 class LakeStatus:
-    """Thread-safe. Written by the driver's thread; see `sinks.warehouse.lake_observer.LakeObserver` for the writers."""
+    """Thread-safe. Written by the driver's thread through `sinks.warehouse.lake_observer.LakeObserver`."""
 
     def __init__(self, daemon: Status, metrics: LakeMetrics, clock: Clock) -> None:
         self._daemon = daemon
@@ -55,18 +56,18 @@ class LakeStatus:
         metrics.look_age_seconds.set_function(self._look_age_s)
 
     def opened(self, cut: PublishedCut | None) -> None:
-        """What was found when the sink was opened; None: nothing yet."""
+        """Set the cut that was found when the sink was opened; None: none yet."""
         if cut is not None:
             self._now_at(cut)
 
     def looked(self, log_lsn: Lsn) -> None:
-        """The log was seen to reach `log_lsn`."""
+        """Record that the log reaches `log_lsn`."""
         with self._lock:
             self._log_lsn, self._looked_s = log_lsn, self._clock.monotonic_s()
         self._compare()
 
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
-        """A cut of `records` is visible, `took_s` after it was begun."""
+        """Record that a cut of `records` is visible, `took_s` after its start."""
         self._now_at(cut)
         self._works()
         self._metrics.cuts.inc()
@@ -80,16 +81,16 @@ class LakeStatus:
 
     @property
     def state(self) -> State:
-        """As the daemon has it."""
+        """The daemon's state."""
         return self._daemon.state
 
     @property
     def ready(self) -> bool:
-        """Whether readers find a cut and the sink follows the log; how old the cut is, is not judged."""
-        return self._daemon.ready and self._cut is not None
+        """Whether readers find a cut and the sink follows the log."""
+        return lake_is_ready(self.state, has_cut=self._cut is not None)
 
     def snapshot(self) -> dict[str, Any]:
-        """The document of /status. Keys are part of the interface."""
+        """Return the document of /status. Its keys are part of the interface."""
         daemon = self._daemon.snapshot()
         age_s, look_age_s = self._age_s(), self._look_age_s()
         with self._lock:
@@ -125,7 +126,7 @@ class LakeStatus:
             self._daemon.caught_up()
 
     def _works(self) -> None:
-        """A cut is published, or there is none to publish."""
+        """Record that a cut was published, or that there is nothing to publish."""
         if not self._daemon.ready:
             self._daemon.works()
 

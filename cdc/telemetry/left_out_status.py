@@ -1,4 +1,4 @@
-"""Which tables are left out, for logs, metrics and /status. Written by the catalog watch."""
+"""Tables that are left out, for logs, metrics and /status. Written by the catalog watch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc.telemetry.exposition import UNKNOWN
 from cdc.telemetry.metrics import Metrics
 
 LEFT_OUT_SHOWN: Final = 100  # in /status; `cdc doctor` shows all
-_LOGGED: Final = 20  # of one look
+_LOGGED: Final = 20  # at a time
 
 
 class LeftOutStatus:
@@ -26,7 +26,7 @@ class LeftOutStatus:
             metrics.tables_left_out.labels(reason).set(UNKNOWN)
 
     def seen(self, found: Sequence[LeftOut]) -> None:
-        """All tables that are left out now. What is new is logged once, and so is what is not left out any more."""
+        """Set the tables that are left out now. A table is logged once when it is left out, and once when it joins."""
         before = set(self.tables)
         new = [one for one in found if one not in before]
         for one in new[:_LOGGED]:
@@ -43,11 +43,11 @@ class LeftOutStatus:
 
     @property
     def count(self) -> int | None:
-        """How many there are; None before the first check."""
+        """Number of tables that are left out; None before the first check."""
         return len(self.tables) if self._checked else None
 
     def document(self) -> list[dict[str, str]]:
-        """Those that /status shows."""
+        """Return the tables that /status shows."""
         return [one.document() for one in self.tables[:LEFT_OUT_SHOWN]]
 
     def _count(self, found: Sequence[LeftOut]) -> None:

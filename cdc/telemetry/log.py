@@ -1,6 +1,6 @@
-"""structlog, set up once: events with fields on stderr, JSON for machines or columns for a terminal.
+"""Configures structlog: events with fields on stderr, as JSON, or in columns for a terminal.
 
-Row values, keys and DSNs never get here: callers log facts, and errors carry none of them.
+Never log row values, keys or DSNs; errors contain none of them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cdc.errors import TailraceError
 
 
 def configure(*, json: bool, verbose: bool = False, stream: TextIO | None = None) -> None:
-    """Send every log of the process, librdkafka's included, to `stream` (stderr)."""
-    target = cast("TextIO", _Unfailing(stream or sys.stderr))  # it has all that a log needs of one
+    """Send all logs of the process, including librdkafka's, to `stream` (default: stderr)."""
+    target = cast("TextIO", _Unfailing(stream or sys.stderr))  # it implements all that a log needs
     level = logging.DEBUG if verbose else logging.INFO
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -47,7 +47,7 @@ def configure(*, json: bool, verbose: bool = False, stream: TextIO | None = None
 
 
 class _Unfailing(io.TextIOBase):
-    """A stream whose disk may be full, or whose reader gone: what cannot be logged is left out, and capture goes on."""
+    """A stream that ignores a full disk or a closed pipe: the log line is lost, and capture continues."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -66,18 +66,18 @@ class _Unfailing(io.TextIOBase):
 
 
 def get() -> structlog.typing.FilteringBoundLogger:
-    """The logger; events are snake_case words, facts are fields."""
+    """Return the logger; events are snake_case words, facts are fields."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger
 
 
 def bound(**facts: str) -> AbstractContextManager[None]:
-    """Have `facts` in every event of this thread meanwhile: several processes may log to one place."""
+    """Add `facts` to every event of this thread inside the context, because several processes may share a log."""
     return structlog.contextvars.bound_contextvars(**facts)
 
 
 def error_fields(error: TailraceError) -> dict[str, object]:
-    """What a log line says of an error: its class, its sentence, what to do, and its facts."""
+    """Return the log fields of an error: class, message, hint, command, and its facts."""
     facts = {key: str(value) for key, value in error.facts.items() if value is not None}
     fields: dict[str, object] = {"error": type(error).__name__, "message": error.message, **facts}
     if error.hint:
@@ -88,7 +88,7 @@ def error_fields(error: TailraceError) -> dict[str, object]:
 
 
 def origin(error: BaseException) -> str:
-    """Return class and place of an unexpected error. Its text is left out: it may quote values."""
+    """Return class and location of an unexpected error, without its text, which may quote values."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" at {'/'.join(Path(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{at}"

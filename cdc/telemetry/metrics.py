@@ -1,6 +1,7 @@
-"""Every metric of the service, in one place, its unit in its name; docs/reference/metrics.md is made from it.
+"""Declares the metrics of capture and lake sinks; docs/reference/metrics.md is generated from it.
 
-Labels are bounded: states and reasons, never keys. https://prometheus.io/docs/practices/naming/
+Names end with their unit. Labels are bounded: states and reasons, never keys.
+https://prometheus.io/docs/practices/naming/
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ _CUT_BUCKETS = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 300, 900)
 
 
 class Metrics:
-    """The registry of one capture."""
+    """The metrics of one capture."""
 
     def __init__(self, pipeline: str = "") -> None:
-        """`pipeline` is a label of every sample that /metrics shows."""
+        """`pipeline` is a label of every sample."""
         self.labels = {"pipeline": pipeline}
         self.registry = registry = CollectorRegistry()
         self.process = ProcessMetrics(registry)
         self.rows = Counter("cdc_rows_total", "Row events in committed Kafka transactions", registry=registry)
         self.bytes = Counter(
-            "cdc_bytes_total", "Bytes of row events, before compression, estimated per batch", registry=registry
+            "cdc_bytes_total", "Bytes of row events before compression, estimated per batch", registry=registry
         )
         self.transactions = Counter("cdc_source_transactions_total", "Source transactions captured", registry=registry)
         self.batches = Counter("cdc_batches_total", "Kafka transactions committed", registry=registry)
@@ -34,13 +35,18 @@ class Metrics:
             "cdc_batch_rows", "Row events in a Kafka transaction", buckets=_ROW_BUCKETS, registry=registry
         )
         self.commit_seconds = Histogram(
-            "cdc_commit_seconds", "From batch to known commit", buckets=_COMMIT_BUCKETS, registry=registry
+            "cdc_commit_seconds",
+            "Time from a complete batch to its confirmed commit",
+            buckets=_COMMIT_BUCKETS,
+            registry=registry,
         )
         self._declare_source(registry)
-        self.state = Gauge("cdc_state", "1 for the state the process is in", ["state"], registry=registry)
+        self.state = Gauge(
+            "cdc_state", "1 for the current state of the process, 0 for the others", ["state"], registry=registry
+        )
         self.starts = Counter(
             "cdc_starts_total",
-            "Starts over within the process, by what ended the last run",
+            "Restarts of capture or sink within the process, by the reason why the last run ended",
             ["reason"],
             registry=registry,
         )
@@ -48,79 +54,77 @@ class Metrics:
             "cdc_truncated_keys_total", "Keys deleted from topics because of a TRUNCATE", registry=registry
         )
         self.truncates_ignored = Counter(
-            "cdc_truncates_ignored_total", "TRUNCATEs passed over because of source.on_truncate", registry=registry
+            "cdc_truncates_ignored_total", "TRUNCATEs ignored because of source.on_truncate", registry=registry
         )
         self.reselected = Counter(
             "cdc_reselected_rows_total", "Row events completed with values read from the table", registry=registry
         )
         self.reselect_gone = Counter(
             "cdc_reselect_gone_rows_total",
-            "Row events that stay without unchanged values, because the row is not in the table any more",
+            "Row events that lack unchanged values because the row is no longer in the table",
             registry=registry,
         )
         self.reselect_owed = Counter(
             "cdc_reselect_owed_rows_total",
-            "Row events published without unchanged values, whose rows are read once their transactions are visible",
+            "Row events published without unchanged values; their rows are read when their transactions are visible",
             registry=registry,
         )
         self.reselect_queries = Counter(
-            "cdc_reselect_queries_total", "Queries for unchanged values: one a table and batch", registry=registry
+            "cdc_reselect_queries_total", "Queries for unchanged values, one per table and batch", registry=registry
         )
         self.reselect_waits = Counter(
             "cdc_reselect_waits_total",
-            "Times capture waited for seconds until a transaction was visible or a table was not locked",
+            "Times capture waited until a transaction was visible or a table was unlocked",
             registry=registry,
         )
         self._declare_beside(registry)
 
     def _declare_source(self, registry: CollectorRegistry) -> None:
-        """Of the position in the source, and of the slot."""
+        """Declare metrics of the position in the source, and of the slot."""
         self.position = unknown_gauge("cdc_position_lsn", "The log holds everything below this LSN", registry)
         self.lag_seconds = unknown_gauge(
             "cdc_lag_seconds",
-            "How far the log may be behind the source, also while that is away; 0 at its end; NaN before reading",
+            "How far the log may be behind the source, also while it is down; 0 at its end; NaN before the first read",
             registry,
         )
-        self.slot_lag_bytes = unknown_gauge("cdc_slot_lag_bytes", "WAL the slot keeps on the source", registry)
+        self.slot_lag_bytes = unknown_gauge("cdc_slot_lag_bytes", "WAL that the source keeps for the slot", registry)
         self.slot_safe_wal_bytes = unknown_gauge(
             "cdc_slot_safe_wal_bytes",
-            "WAL that may be written before the slot is lost; NaN without a limit, and before the first check",
+            "WAL that may be written before the slot is lost; NaN without a limit and before the first check",
             registry,
         )
         self.slot_lost_in_seconds = unknown_gauge(
             "cdc_slot_lost_in_seconds",
-            "Time until the slot is lost at the present rate; +Inf when it is not; NaN before the first check",
+            "Time until the slot is lost at the current rate; +Inf: never; NaN before the first check",
             registry,
         )
         self.source_check_age = unknown_gauge(
             "cdc_source_check_age_seconds",
-            "Since the slot was last checked on the source; the gauges about slot and WAL are as of then",
+            "Time since the slot was last checked on the source, as of which the slot and WAL gauges are",
             registry,
         )
 
     def _declare_beside(self, registry: CollectorRegistry) -> None:
-        """Of what goes on beside the stream."""
+        """Declare metrics of everything beside the stream."""
         self.heartbeat_seconds = Histogram(
             "cdc_heartbeat_seconds",
-            "From the beginning of capture.heartbeat_query on the source until the log has what it wrote",
+            "Time from the start of capture.heartbeat_query until the log has the row it wrote",
             buckets=_HEARTBEAT_BUCKETS,
             registry=registry,
         )
         self.heartbeat_failures = Counter(
-            "cdc_heartbeat_failures_total", "Times capture.heartbeat_query could not be run", registry=registry
+            "cdc_heartbeat_failures_total", "Failures of capture.heartbeat_query", registry=registry
         )
         self.ddl_found = Counter(
             "cdc_ddl_found_total",
-            "Times DDL was noticed whose rows the stream does not show, by kind",
+            "DDL findings (DDL that changed rows without row events), by kind",
             ["kind"],
             registry=registry,
         )
-        self.ddl_open = unknown_gauge(
-            "cdc_ddl_open_findings", "Findings about such DDL that nobody has accepted", registry
-        )
+        self.ddl_open = unknown_gauge("cdc_ddl_open_findings", "DDL findings that are not accepted", registry)
         self.tables_left_out = Gauge(
             "cdc_left_out_tables",
-            "Selected tables that are not captured, or not all of their rows, by reason: no_key, key_changed, "
+            "Selected tables that are not captured, or only partly, by reason: no_key, key_changed, "
             "not_published, not_readable, no_topic, partitions_apart, unlogged, foreign",
             ["reason"],
             registry=registry,
@@ -139,46 +143,50 @@ class Metrics:
         self._add_audit(registry)
 
     def render(self) -> bytes:
-        """The page of /metrics."""
+        """Return the page of /metrics."""
         return rendered(self.registry, self.labels)
 
     def _add_wal(self, registry: CollectorRegistry) -> None:
-        """Of the WAL guard."""
+        """Declare metrics of the WAL guard."""
         self.slot_alarm = Gauge(
             "cdc_slot_wal_alarm_state",
-            "1 while no more than this share of the WAL that may be kept is left, by percent: 50, 25, 10",
+            "1 while at most this share of the WAL limit is left, by percent: 50, 25, 10",
             ["left_percent"],
             registry=registry,
         )
         self.slot_confirmed_lag_bytes = unknown_gauge(
-            "cdc_slot_confirmed_lag_bytes", "WAL behind what was acknowledged", registry
+            "cdc_slot_confirmed_lag_bytes",
+            "WAL between the confirmed position of the slot and the server's position",
+            registry,
         )
         self.slot_inactive_seconds = unknown_gauge(
             "cdc_slot_inactive_seconds",
-            "For how long no process has read the slot; 0 while it is read; NaN before PostgreSQL 17",
+            "Time since a process last read the slot; 0 while it is read; NaN before PostgreSQL 17",
             registry,
         )
         self.slot_catalog_xmin_age = unknown_gauge(
             "cdc_slot_catalog_xmin_age_transactions",
-            "Transactions since the slot's catalog_xmin: VACUUM cannot clean catalogs of what is newer",
+            "Age of the slot's catalog_xmin; VACUUM cannot remove newer rows from system catalogs",
             registry,
         )
         self.slot_spill_transactions = unknown_gauge(
             "cdc_slot_spill_transactions",
-            "Transactions that decoding wrote to the server's disk, since its statistics were reset",
+            "Transactions that decoding spilled to the server's disk since its statistics were reset",
             registry,
         )
         self.slot_spill_bytes = unknown_gauge(
-            "cdc_slot_spill_bytes", "Bytes of those, written to and read from disk", registry
+            "cdc_slot_spill_bytes",
+            "Bytes that decoding spilled to disk since the server's statistics were reset",
+            registry,
         )
         self.oldest_transaction_seconds = unknown_gauge(
             "cdc_source_oldest_transaction_seconds",
-            "Age of the oldest open write transaction, from whose begin on WAL is kept; 0: none",
+            "Age of the oldest open write transaction, since whose start WAL is kept; 0: none",
             registry,
         )
         self.failover_ready = unknown_gauge(
             "cdc_failover_ready_state",
-            "1 when nothing the primary knows forbids a failover without a gap, else 0; NaN without source.failover",
+            "1 when the primary reports no obstacle to a failover without a gap, else 0; NaN without source.failover",
             registry,
         )
         for level in LEVELS:
@@ -186,79 +194,79 @@ class Metrics:
 
     def _add_outbox(self, registry: CollectorRegistry) -> None:
         self.outbox_events = Counter(
-            "cdc_outbox_events_total", "Events of the outbox in committed Kafka transactions", registry=registry
+            "cdc_outbox_events_total", "Outbox events in committed Kafka transactions", registry=registry
         )
         self.outbox_refused = Counter(
             "cdc_outbox_refused_total",
-            "Events that could not be published as they are and are in the topic of refused ones, by reason",
+            "Outbox events that were sent to the topic of refused events, by reason",
             ["reason"],
             registry=registry,
         )
         self.outbox_updates_ignored = Counter(
-            "cdc_outbox_updates_ignored_total", "UPDATEs of outbox rows that were passed over", registry=registry
+            "cdc_outbox_updates_ignored_total", "UPDATEs of outbox rows, which are ignored", registry=registry
         )
         self.outbox_pruned = Counter(
-            "cdc_outbox_pruned_rows_total", "Outbox rows that were deleted because Kafka has them", registry=registry
+            "cdc_outbox_pruned_rows_total", "Outbox rows deleted after Kafka had their events", registry=registry
         )
         self.outbox_dropped = Counter(
-            "cdc_outbox_dropped_partitions_total", "Outbox partitions dropped because Kafka has them", registry=registry
+            "cdc_outbox_dropped_partitions_total",
+            "Outbox partitions dropped after Kafka had their events",
+            registry=registry,
         )
         self.outbox_prune_failures = Counter(
-            "cdc_outbox_prune_failures_total", "Times the outbox could not be pruned", registry=registry
+            "cdc_outbox_prune_failures_total", "Failures to prune the outbox", registry=registry
         )
 
     def _add_audit(self, registry: CollectorRegistry) -> None:
         self.audit_position = unknown_gauge(
-            "cdc_audit_position_lsn", "The log was read back and compared up to this LSN", registry
+            "cdc_audit_position_lsn", "The audit has compared the log up to this LSN", registry
         )
-        self.audit_records = Counter(
-            "cdc_audit_records_total", "Records that the audit has read back and compared", registry=registry
-        )
+        self.audit_records = Counter("cdc_audit_records_total", "Records compared by the audit", registry=registry)
         self.audit_hidden = unknown_gauge(
             "cdc_audit_hidden_partitions",
-            "Partitions with a range that compaction or retention has removed before it was compared",
+            "Partitions with a range that compaction or retention removed before the audit",
             registry,
         )
         self.audit_findings = Counter(
             "cdc_audit_findings_total", "Ranges that differ from the cut index, by kind", ["kind"], registry=registry
         )
-        self.audit_failures = Counter(
-            "cdc_audit_failures_total", "Times the audit could not be done", registry=registry
-        )
+        self.audit_failures = Counter("cdc_audit_failures_total", "Failures of the audit", registry=registry)
 
     def _add_signals(self, registry: CollectorRegistry) -> None:
         self.signals = Counter(
             "cdc_signals_total",
-            "Records of the signals topic that were acted on, by outcome: done, refused (for some table or as a whole)",
+            "Signals that were handled, by outcome: done, refused (for a table or as a whole)",
             ["outcome"],
             registry=registry,
         )
         self.signal_failures = Counter(
-            "cdc_signal_failures_total", "Times the signals topic could not be read or acted on", registry=registry
+            "cdc_signal_failures_total", "Failures to read or handle signals", registry=registry
         )
         self.signals_listening = unknown_gauge(
             "cdc_signals_listening_state",
-            "1 while signals are read, 0 while they are not though they should be; NaN when off or capture waits",
+            "1 while signals are read, 0 while reading fails; NaN when signals are off or capture waits",
             registry,
         )
 
     def _add_snapshots(self, registry: CollectorRegistry) -> None:
         self.snapshot_rows = Counter(
-            "cdc_snapshot_rows_total", "Rows that were read from tables and joined a batch", registry=registry
+            "cdc_snapshot_rows_total", "Rows read from tables and added to a batch", registry=registry
         )
         self.snapshot_tables = Gauge(
             "cdc_snapshot_tables",
-            "Tables there is or was a snapshot of, by state: waiting, reading, sweeping, paused, stopped, complete",
+            "Tables with a snapshot, by state: waiting, reading, sweeping, paused, stopped, complete",
             ["state"],
             registry=registry,
         )
         self.snapshot_waiting_chunks = unknown_gauge(
-            "cdc_snapshot_waiting_chunks", "Chunks that are read and wait until the stream is as far", registry
+            "cdc_snapshot_waiting_chunks",
+            "Chunks that are read and wait until the stream reaches their position",
+            registry,
         )
 
 
 class LakeMetrics:
-    """The registry of one sink. State and starts are the daemon's own, which are counted in `daemon`."""
+    """The metrics of one lake sink. State and starts are those of its daemon."""
 
     def __init__(self, daemon: Metrics, sink: str = "") -> None:
         """`sink` is a label of every sample, beside the pipeline."""
@@ -273,24 +281,26 @@ class LakeMetrics:
             "cdc_sink_position_lsn", "The sink holds every transaction that committed before this LSN", registry
         )
         self.cuts = Counter("cdc_sink_cuts_total", "Cuts published by this process", registry=registry)
-        self.records = Counter("cdc_sink_records_total", "Records of the log in those cuts", registry=registry)
+        self.records = Counter(
+            "cdc_sink_records_total", "Records of the log in the cuts published by this process", registry=registry
+        )
         self.cut_seconds = Histogram(
             "cdc_sink_cut_seconds",
-            "From the beginning of a cut until it is published",
+            "Time from the start of a cut until it is published",
             buckets=_CUT_BUCKETS,
             registry=registry,
         )
         self.cut_age_seconds = unknown_gauge(
-            "cdc_sink_cut_age_seconds", "Since the newest cut was published; NaN before the first one", registry
+            "cdc_sink_cut_age_seconds", "Time since the newest cut was published; NaN before the first one", registry
         )
         self.look_age_seconds = unknown_gauge(
             "cdc_sink_look_age_seconds",
-            "Since the driver last looked at the log, which it does before each cut; NaN before the first look",
+            "Time since the driver last read the end of the log, as before each cut; NaN before the first time",
             registry,
         )
         self.behind_bytes = unknown_gauge(
             "cdc_sink_behind_bytes",
-            "WAL between the newest cut and the end of the log, as of the last look at the log",
+            "WAL between the newest cut and the end of the log, when the driver last read it",
             registry,
         )
         self.view_plans = Counter(
@@ -299,10 +309,8 @@ class LakeMetrics:
             ["plan"],
             registry=registry,
         )
-        self.views_behind = unknown_gauge(
-            "cdc_sink_views_behind", "Views that are as of an older cut than the newest one", registry
-        )
+        self.views_behind = unknown_gauge("cdc_sink_views_behind", "Views that are behind the newest cut", registry)
 
     def render(self) -> bytes:
-        """The page of /metrics."""
+        """Return the page of /metrics."""
         return rendered(self.registry, self.labels)

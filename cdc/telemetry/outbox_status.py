@@ -1,4 +1,4 @@
-"""What became of the outbox's events, for metrics, logs and /status."""
+"""Counts of the outbox's events, for metrics, logs and /status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc.telemetry.metrics import Metrics
 
 
 class OutboxStatus:
-    """See `cdc.contracts.OutboxObserver`. Written by the capture thread and the pruner; an incident is logged once."""
+    """Implements `cdc.contracts.OutboxObserver`. Written by capture and the pruner; logs an incident once."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -39,14 +39,14 @@ class OutboxStatus:
             self._ignored += ignored
 
     def pruned(self, rows: int, partitions: int) -> None:
-        """So many rows were deleted, so many partitions dropped."""
+        """Count deleted rows and dropped partitions."""
         self._metrics.outbox_pruned.inc(rows)
         self._metrics.outbox_dropped.inc(partitions)
         self._pruned += rows
         self._dropped += partitions
 
     def prune_failed(self, cause: TailraceError | None) -> None:
-        """It could not be pruned; None: it can again."""
+        """Record that pruning failed; None: it works again."""
         if cause is not None:
             self._metrics.outbox_prune_failures.inc()
             if self._pruning is None:
@@ -58,7 +58,7 @@ class OutboxStatus:
 
     @property
     def document(self) -> dict[str, Any] | None:
-        """Of /status; None while there was nothing."""
+        """For /status; None before the first event."""
         if not (self._events or self._refused or self._ignored or self._pruned or self._dropped or self._pruning):
             return None
         return {

@@ -1,4 +1,4 @@
-"""Every metric of a sink that applies one key at a time (search, cache); docs/reference/metrics.md is made from it."""
+"""Declares the metrics of a search or cache sink; docs/reference/metrics.md is generated from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cdc.telemetry.metrics import Metrics
 
 
 class RunnerMetrics:
-    """The registry of one worker. State and starts are the daemon's own, which are counted in `daemon`."""
+    """The metrics of one worker. State and starts are those of its daemon."""
 
     def __init__(self, daemon: Metrics, sink: str = "") -> None:
         """`sink` is a label of every sample, beside the pipeline."""
@@ -20,32 +20,36 @@ class RunnerMetrics:
         for shared in (self.state, self.starts):
             registry.register(shared)
         self.records = Counter(
-            "cdc_sink_applied_records_total", "Records of the log that the store holds", registry=registry
+            "cdc_sink_applied_records_total", "Records of the log applied to the store", registry=registry
         )
         self.keys = Counter(
-            "cdc_sink_applied_keys_total", "Keys written for them: of several records the newest", registry=registry
+            "cdc_sink_applied_keys_total",
+            "Keys written to the store; of several records of a key only the newest is written",
+            registry=registry,
         )
         self.refused = Counter(
-            "cdc_sink_refused_keys_total", "Times a key was parked, or its retry refused", registry=registry
+            "cdc_sink_refused_keys_total",
+            "Times a key was blocked by a dead letter, or its retry was rejected",
+            registry=registry,
         )
         self.postponed = Counter(
-            "cdc_sink_postponed_keys_total", "Times the store had no room for a key", registry=registry
+            "cdc_sink_postponed_keys_total", "Times the store was too busy or full for a key", registry=registry
         )
-        self.partitions = unknown_gauge("cdc_sink_assigned_partitions", "Partitions that this worker has", registry)
+        self.partitions = unknown_gauge("cdc_sink_assigned_partitions", "Partitions assigned to this worker", registry)
         self.lag_records = unknown_gauge(
             "cdc_sink_lag_records",
-            "Offsets between what is committed and the end of those partitions, control records among them",
+            "Offsets between the committed position and the end of the assigned partitions, control records included",
             registry,
         )
         self.lag_seconds = unknown_gauge(
-            "cdc_sink_lag_seconds", "Age of the oldest record that is not applied; 0: there is none", registry
+            "cdc_sink_lag_seconds", "Age of the oldest record that is not applied; 0: none", registry
         )
         self.left_seconds = unknown_gauge(
             "cdc_sink_retention_left_seconds",
-            "Until Kafka may remove what is not applied, or the mark of a delete; +Inf: never",
+            "Time until Kafka may remove records or tombstones that are not applied; +Inf: never",
             registry,
         )
 
     def render(self) -> bytes:
-        """The page of /metrics."""
+        """Return the page of /metrics."""
         return rendered(self.registry, self.labels)

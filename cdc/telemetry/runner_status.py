@@ -1,6 +1,6 @@
-"""The state of a worker of a search or cache sink; implements `sinks.runner.runner_observer.RunnerObserver`.
+"""State of a worker of a search or cache sink; implements `sinks.runner.runner_observer.RunnerObserver`.
 
-State, reason and error are those of the `Status` that the daemon writes.
+State, reason and error come from the `Status` that the daemon writes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from cdc.errors import TailraceError
 from cdc.model.run_state import State
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
+from cdc.telemetry.readiness import follows_log
 from cdc.telemetry.runner_metrics import RunnerMetrics
 
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
@@ -98,16 +99,16 @@ class RunnerStatus:
 
     @property
     def state(self) -> State:
-        """As the daemon has it."""
+        """The daemon's state."""
         return self._daemon.state
 
     @property
     def ready(self) -> bool:
         """Whether the sink follows the log."""
-        return self._daemon.ready
+        return follows_log(self.state)
 
     def snapshot(self) -> dict[str, Any]:
-        """The document of /status. Keys are part of the interface."""
+        """Return the document of /status. Its keys are part of the interface."""
         daemon = self._daemon.snapshot()
         with self._lock:
             lag, turned_s = self._lag, self._turned_s

@@ -1,4 +1,4 @@
-"""What became of signals, and whether they are read, for metrics, logs and /status."""
+"""Whether signals are read, and what became of them, for metrics, logs and /status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdc.telemetry.metrics import Metrics
 
 
 class SignalStatus:
-    """See `cdc.startup.signal_reader.SignalObserver`. Written by the signals thread; an incident is logged once."""
+    """Implements `cdc.startup.signal_reader.SignalObserver`. Written by the signals thread; logs an incident once."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -48,13 +48,13 @@ class SignalStatus:
 
     @property
     def document(self) -> dict[str, Any] | None:
-        """`signals` of /status; None while they are off or capture waits."""
+        """`signals` of /status; None while signals are off or capture waits."""
         alive, error = self._alive, self._error
         if alive is None:
             return None
         return {
             "listening": alive() and error is None,
-            "error": error.message if error is not None else "" if alive() else "the signals thread has ended",
+            "error": error.message if error is not None else "" if alive() else "the signals thread has stopped",
             "done": self._done,
             "refused": self._refused,
             "next_offset": self._next_offset,

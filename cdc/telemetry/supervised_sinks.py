@@ -1,4 +1,4 @@
-"""The sinks that `cdc run --with-sinks` keeps, in its own /status, /metrics and, by option, /readyz."""
+"""The sinks of `cdc run --with-sinks` in capture's /status and /metrics, and optionally in its /readyz."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from cdc.model.run_state import State
 from cdc.model.sink_report import STUCK, UNKNOWN
+from cdc.telemetry.readiness import follows_log
 
 SHOWN_STATES: Final = (*(state.value for state in State), STUCK, UNKNOWN)
 
@@ -20,8 +21,6 @@ class View(Protocol):
     def sink(self) -> str: ...  # noqa: D102
     @property
     def state(self) -> str: ...  # noqa: D102
-    @property
-    def is_ready(self) -> bool: ...  # noqa: D102
     def document(self) -> dict[str, Any]: ...  # noqa: D102
 
 
@@ -42,23 +41,25 @@ class Rendered(Protocol):
 
 
 class SupervisedMetrics:
-    """What capture exports of the sinks it keeps, read from their reports when /metrics is asked for."""
+    """Metrics of the supervised sinks, taken from their reports when /metrics is requested."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.state = Gauge(
             "cdc_supervised_sink_state",
-            "1 for the state a sink of `cdc run --with-sinks` is in, 0 for the others",
+            "1 for the current state of a sink of `cdc run --with-sinks`, 0 for the others",
             ["sink", "state"],
             registry=registry,
         )
-        self.ready = Gauge("cdc_supervised_sink_ready", "1: the sink follows the log", ["sink"], registry=registry)
+        self.ready = Gauge(
+            "cdc_supervised_sink_ready", "1 while the sink follows the log, else 0", ["sink"], registry=registry
+        )
         self.restarts = Gauge(
-            "cdc_supervised_sink_restarts", "Starts of the sink's process after the first", ["sink"], registry=registry
+            "cdc_supervised_sink_restarts", "Restarts of the sink's process", ["sink"], registry=registry
         )
         self.lag_records = Gauge(
             "cdc_supervised_sink_lag_records",
-            "Offsets the sink is behind; NaN: not reported",
+            "Offsets that the sink is behind; NaN: not reported",
             ["sink"],
             registry=registry,
         )
@@ -70,22 +71,22 @@ class SupervisedMetrics:
         )
         self.report_age_seconds = Gauge(
             "cdc_supervised_sink_report_age_seconds",
-            "Since the sink's process last reported; NaN: never",
+            "Time since the sink's process last reported; NaN: never",
             ["sink"],
             registry=registry,
         )
 
     def render(self) -> bytes:
-        """The part of /metrics about sinks."""
+        """Return the part of /metrics about sinks."""
         return generate_latest(self.registry)
 
     def update(self, views: Sequence[View]) -> None:
-        """Take what is known now."""
+        """Set all metrics from the current reports."""
         for view in views:
             document: Mapping[str, Any] = view.document()
             for state in SHOWN_STATES:
                 self.state.labels(view.sink, state).set(float(view.state == state))
-            self.ready.labels(view.sink).set(float(view.is_ready))
+            self.ready.labels(view.sink).set(float(follows_log(view.state)))
             self.restarts.labels(view.sink).set(document["restarts"])
             self.lag_records.labels(view.sink).set(_number(document["lag_records"]))
             self.lag_seconds.labels(view.sink).set(_number(document["lag_seconds"]))
@@ -93,7 +94,7 @@ class SupervisedMetrics:
 
 
 class WithSinks:
-    """Capture's own report with its sinks beside it; see `Reported` and `Rendered`. Thread-safe."""
+    """Capture's own report, extended by its sinks; implements `Reported` and `Rendered`. Thread-safe."""
 
     def __init__(
         self, capture: Reported, metrics: Rendered, views: Callable[[], Sequence[View]], *, ready_needs_sinks: bool
@@ -106,21 +107,23 @@ class WithSinks:
 
     @property
     def state(self) -> str:
-        """Of capture, and of every sink that is the reason why /readyz is not 200."""
-        named = [f"{view.sink} {view.state}" for view in self._views() if not view.is_ready]
+        """The state of capture, and of every sink because of which /readyz is not 200."""
+        named = [f"{view.sink} {view.state}" for view in self._views() if not follows_log(view.state)]
         return ", sink ".join([str(self._capture.state), *(named if self._ready_needs_sinks else [])])
 
     @property
     def ready(self) -> bool:
-        """Whether capture is ready, and every sink if that is asked for."""
-        return self._capture.ready and (not self._ready_needs_sinks or all(view.is_ready for view in self._views()))
+        """Whether capture is ready, and with `ready_needs_sinks` every sink too."""
+        return self._capture.ready and (
+            not self._ready_needs_sinks or all(follows_log(view.state) for view in self._views())
+        )
 
     def snapshot(self) -> dict[str, Any]:
-        """The document of /status."""
+        """Return the document of /status."""
         return {**self._capture.snapshot(), "sinks": {view.sink: view.document() for view in self._views()}}
 
     def render(self) -> bytes:
-        """The page of /metrics."""
+        """Return the page of /metrics."""
         self._own.update(self._views())
         return self._metrics.render() + self._own.render()
 

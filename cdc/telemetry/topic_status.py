@@ -10,14 +10,14 @@ from cdc.telemetry.metrics import Metrics
 
 
 class TopicStatus:
-    """Thread-safe: the list is put in place as a whole."""
+    """Thread-safe: the list is replaced as a whole."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._weak: Sequence[Mapping[str, Any]] = ()
 
     def topics_checked(self, weak: Sequence[Mapping[str, Any]], counts: Mapping[str, int]) -> None:
-        """A start has read the settings; what is weak is logged once, until it changes. `counts` are by setting."""
+        """Set the weak settings that a start found; each is logged once until it changes. `counts` are by setting."""
         for setting, count in counts.items():
             self._metrics.weak_topics.labels(setting).set(count)
         for one in weak:
@@ -27,5 +27,5 @@ class TopicStatus:
 
     @property
     def document(self) -> list[dict[str, Any]]:
-        """Everything that is weak."""
+        """All weak settings."""
         return [dict(one) for one in self._weak]

@@ -1,4 +1,4 @@
-"""What the WAL guard has seen, for logs, metrics and /status. Written by its thread, read by any."""
+"""Readings of the WAL guard, for logs, metrics and /status. Written by the guard's thread, read by any."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cdc.telemetry import log
 from cdc.telemetry.exposition import UNKNOWN
 from cdc.telemetry.metrics import Metrics
 
-_HINT: Final = "capture is behind or stands still: see `cdc status`; howto/wal-pressure.md has what to do"
+_HINT: Final = "capture is behind or stopped: see `cdc status` and docs/howto/wal-pressure.md"
 
 
 def wal_document(reading: WalReading, room: WalRoom, raised: Sequence[int]) -> dict[str, Any]:
-    """`wal` of /status and of `cdc status`; keys are part of the interface."""
+    """Return `wal` of /status and of `cdc status`; its keys are part of the interface."""
     oldest, idle_s = reading.oldest, reading.inactive_s
     transaction = None
     if oldest is not None:
@@ -46,7 +46,7 @@ def wal_document(reading: WalReading, room: WalRoom, raised: Sequence[int]) -> d
 
 
 def room_in(reading: WalReading, alarm_bytes: int) -> WalRoom:
-    """The room that a look has found; `alarm_bytes` is `source.wal_alarm_bytes`."""
+    """Return the WAL room of a reading; `alarm_bytes` is `source.wal_alarm_bytes`."""
     return room_of(
         wal_status=reading.wal_status,
         safe_bytes=reading.safe_bytes,
@@ -57,7 +57,7 @@ def room_in(reading: WalReading, alarm_bytes: int) -> WalRoom:
 
 
 class WalStatus:
-    """Tells each change once: an alarm raised or cleared, the slot lost, a long transaction, failover not ready."""
+    """Logs each change once: an alarm raised or cleared, the slot lost, a long transaction, failover not ready."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -69,13 +69,13 @@ class WalStatus:
         self._unready: tuple[str, ...] = ()
 
     def seen(self, reading: WalReading, *, alarm_bytes: int, transaction_alarm_s: float) -> None:
-        """A look of the guard; the arguments are settings of `source`."""
+        """Record a reading of the guard; the other arguments are settings of `source`."""
         room = room_in(reading, alarm_bytes)
         self._seen = (reading, room)
-        self._tell_alarms(reading, room)
-        self._tell_loss(reading)
-        self._tell_long(reading, transaction_alarm_s)
-        self._tell_failover(reading)
+        self._log_alarms(reading, room)
+        self._log_loss(reading)
+        self._log_long(reading, transaction_alarm_s)
+        self._log_failover(reading)
         metrics = self._metrics
         metrics.slot_confirmed_lag_bytes.set(max(0, reading.current_lsn - reading.confirmed_lsn))
         unread = UNKNOWN if reading.active_pid is None else 0.0  # PostgreSQL 17 and later report since when
@@ -88,13 +88,13 @@ class WalStatus:
         metrics.oldest_transaction_seconds.set(age_s)
 
     def document(self) -> dict[str, Any] | None:
-        """`wal` of /status; None before the first look, and while there is no slot."""
+        """Return `wal` of /status; None before the first reading, and while there is no slot."""
         if self._seen is None:
             return None
         reading, room = self._seen
         return wal_document(reading, room, self._alarms.raised)
 
-    def _tell_alarms(self, reading: WalReading, room: WalRoom) -> None:
+    def _log_alarms(self, reading: WalReading, room: WalRoom) -> None:
         if not self._checked:
             self._checked = True
             for level in LEVELS:
@@ -114,13 +114,13 @@ class WalStatus:
             else:
                 log.get().info("wal_alarm_cleared", **facts)
 
-    def _tell_loss(self, reading: WalReading) -> None:
+    def _log_loss(self, reading: WalReading) -> None:
         if reading.invalidation and reading.invalidation != self._lost:
             log.get().error("slot_lost", slot=reading.slot, reason=reading.invalidation)
         self._lost = reading.invalidation
 
-    def _tell_long(self, reading: WalReading, transaction_alarm_s: float) -> None:
-        """One event when a transaction has become too old, one when it is over."""
+    def _log_long(self, reading: WalReading, transaction_alarm_s: float) -> None:
+        """Log once when a transaction has become too old, and once when it has ended."""
         oldest = reading.oldest
         long = oldest.what if oldest is not None and oldest.age_s >= transaction_alarm_s else ""
         if long and long != self._long and oldest is not None:
@@ -130,13 +130,13 @@ class WalStatus:
                 gid=oldest.gid or None,
                 application_name=oldest.application_name,
                 age_seconds=round(oldest.age_s),
-                hint="WAL is kept from its begin on, and a new slot or snapshot waits for it",
+                hint="PostgreSQL keeps WAL from its start on; a new slot or snapshot waits for it to end",
             )
         elif self._long and not long:
             log.get().info("long_transaction_ended", what=self._long)
         self._long = long
 
-    def _tell_failover(self, reading: WalReading) -> None:
+    def _log_failover(self, reading: WalReading) -> None:
         if not reading.failover.wanted:
             return
         found = tuple(failover_problems(reading.failover))

@@ -1,1 +1,1 @@
-"""The daemon's HTTP surface."""
+"""The HTTP endpoints of capture and sinks."""

@@ -1,4 +1,4 @@
-"""Bounds the head of an HTTP request: its bytes, and the time until all of them are there."""
+"""Limits the head of an HTTP request in bytes and time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HEAD_BYTES_MAX: Final = 16 << 10
 def bounded_head(connection: socket.socket, within_s: float) -> io.BufferedReader:
     """Return a file of what a client sends.
 
-    A read raises TimeoutError when `within_s` have passed since this call, however often a byte came meanwhile, and
-    LineTooLong when more than HEAD_BYTES_MAX were sent.
+    A read raises TimeoutError when `within_s` have passed since this call, even if bytes keep arriving, and LineTooLong
+    after HEAD_BYTES_MAX.
     """
     return io.BufferedReader(_Head(connection, time.monotonic() + within_s), 1024)
 
@@ -35,7 +35,7 @@ class _Head(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         left_s = self._ends_s - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError("the head of the request took too long")
+            raise TimeoutError("the request head took too long")
         before_s = self._connection.gettimeout()
         self._connection.settimeout(left_s)
         try:

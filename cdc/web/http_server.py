@@ -1,9 +1,9 @@
-"""/livez /readyz /metrics /status and /sinks/<sink>/wait over HTTP: read only, loopback unless told otherwise.
+"""Serves /livez, /readyz, /metrics, /status and /sinks/<sink>/wait over HTTP; read only.
 
-The standard library's server is enough: a few requests a second, from probes and people. Nothing here changes state.
-Row keys are shown only to a request with the configured bearer token. Connections are bounded in number, and the head
-of a request in bytes and time, however slowly its bytes come (`cdc.web.bounded_requests`). Capture and every sink have
-a server of their own: what they report comes through two small contracts.
+The standard library's server is enough for a few requests per second from probes and people. Row keys are shown only
+to requests with the configured bearer token. The number of connections, and the size and duration of a request's head
+are limited (`cdc.web.bounded_requests`). Capture and every sink run a server of their own and report to it through
+`Reported` and `Rendered`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from cdc.web.bounded_requests import bounded_head
 from cdc.web.wait_endpoint import WaitRoute, error_answer, unknown_parameter
 
 CONNECTIONS_MAX: Final = 128
-"""At a time: more than may wait for sinks, so that probes are answered meanwhile."""
+"""Concurrent connections: more than `wait_endpoint.WAITING_MAX`, so that probes are still answered."""
 
 _REQUEST_TIMEOUT_S: Final = 5
 _PATHS: Final = frozenset({"/livez", "/readyz", "/metrics", "/status"})
-_STOP_POLL_S: Final = 0.05  # how late a close is noticed
+_STOP_POLL_S: Final = 0.05  # interval at which the server notices a close
 _LISTEN: Final = re.compile(r"(\[.+\]|[^:\[\]]+):(\d{1,5})")
 _PORT_MAX: Final = 65535
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
 class Reported(Protocol):
-    """What a process does now. Asked from many threads."""
+    """The state of a process. Called from many threads."""
 
     @property
     def state(self) -> object:
@@ -47,21 +47,21 @@ class Reported(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether /readyz is 200."""
+        """Whether /readyz returns 200."""
 
     def snapshot(self) -> dict[str, Any]:
-        """The document of /status."""
+        """Return the document of /status."""
 
 
 class Rendered(Protocol):
-    """The metrics of a process. Asked from many threads."""
+    """The metrics of a process. Called from many threads."""
 
     def render(self) -> bytes:
-        """The page of /metrics."""
+        """Return the page of /metrics."""
 
 
 class WebServer:
-    """Serves until closed; `port` is the real one when 0 was asked for."""
+    """Serves until closed; `port` is the actual port if 0 was configured."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class WebServer:
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {setting} = {listen!r}: {error.strerror}",
-                hint='another program has the port; choose another one, or "" for none',
+                hint='if another program uses the port, choose another one, or "" to disable it',
                 command=_example(setting),
             ) from error
         self._server.daemon_threads = True
@@ -102,11 +102,11 @@ class WebServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port that the server listens on."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Stop serving and free the port; those who wait get an answer."""
+        """Stop serving and free the port; waiting requests are answered."""
         if self._waits is not None:
             self._waits.close()
         self._server.shutdown()
@@ -122,7 +122,7 @@ class _Server(ThreadingHTTPServer):
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """As the base class has it, in a thread; a connection too many is answered and closed here."""
+        """Handle a request in a thread; answer and close a connection beyond the limit here."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
             return
@@ -132,20 +132,20 @@ class _Server(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As the base class has it."""
+        """Release the connection's place afterwards."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class has them
-        """Log an unexpected error as an event; that a client is gone is none."""
+        """Log an unexpected error as an event; a client that has disconnected is not one."""
         error = sys.exc_info()[1]
         if error is not None and not isinstance(error, OSError):
             log.get().error("http_request_failed", error=log.origin(error))
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """As the base class has it, which comes back at once, for ever, when there are no files left."""
+        """Accept a connection; pause when no file descriptor is free, or the base class retries in a busy loop."""
         try:
             return super().get_request()
         except OSError:
@@ -167,12 +167,12 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        """As the base class has it, with a bounded head."""
+        """Limit the head of the request."""
         super().setup()
         self.rfile = bounded_head(self.connection, _REQUEST_TIMEOUT_S)
 
     def handle(self) -> None:
-        """As the base class has it; a head that is too long is answered."""
+        """Answer a head that is too long."""
         self.requestline, self.request_version, self.command = "", "HTTP/1.0", ""
         try:
             super().handle()
@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def do_GET(self) -> None:
-        """Answer one of the paths there are."""
+        """Answer one of the known paths."""
         path, _, query = self.path.partition("?")
         sink = WaitRoute.sink_of(path)
         wrong = unknown_parameter(query, ()) if query and path in _PATHS else ""
@@ -206,26 +206,26 @@ class _Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "")
         authorised = self._is_authorised(given)
         if given and not authorised and self.token:
-            self._answer_json(HTTPStatus.UNAUTHORIZED, {"error": "the bearer token is not http.token"})
+            self._answer_json(HTTPStatus.UNAUTHORIZED, {"error": "the bearer token does not match http.token"})
             return
         found = waits.answer(sink, query, authorised=authorised)
         self._answer_json(found.code, found.document)
 
     def _is_authorised(self, given: str) -> bool:
         kind, _, token = given.partition(" ")
-        # The comparison takes the same time wherever the texts differ.
+        # compare_digest takes the same time wherever the texts differ.
         same = hmac.compare_digest(token.strip().encode("utf-8", "surrogateescape"), self.token)
         return bool(self.token) and kind.lower() == "bearer" and same
 
     def do_HEAD(self) -> None:
-        """As GET, without the body."""
+        """Answer as GET, without the body."""
         self.do_GET()
 
     def _answer_json(self, code: HTTPStatus, document: object) -> None:
         self._answer(code, "application/json", msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
 
     def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
-        # Who waited for long may be gone by now, which is no fault of ours that a log should show.
+        # A client that waited for long may have disconnected, which is not worth a log line.
         with suppress(ConnectionError):
             self.send_response(code)
             self.send_header("Content-Type", kind)
@@ -236,13 +236,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Requests are not logged."""
+        """Log nothing for a request."""
 
 
 def _address(listen: str, setting: str) -> tuple[str, int]:
     match = _LISTEN.fullmatch(listen)
     if match is None or int(match[2]) > _PORT_MAX:
-        raise ConfigError(f"{setting} is {listen!r}; it must be host:port", command=_example(setting))
+        raise ConfigError(f"invalid {setting} {listen!r}; expected host:port", command=_example(setting))
     return match[1].strip("[]"), int(match[2])
 
 

@@ -1,8 +1,8 @@
-"""/sinks/<sink>/wait?lsn=X/Y&timeout_s=10: a program reads its own writes without asking the sink itself.
+"""Answers /sinks/<sink>/wait?lsn=X/Y&timeout_s=10, with which a program reads its own writes from a sink.
 
-A request that waits costs two threads and a wakeup every 50 ms; the sink is checked for all of them together. Checks
-ask Kafka and the store, which may hang, so each runs beside its request, which is answered at its deadline whatever
-they do. Row keys are in an answer only for a request that is authorised.
+A waiting request costs two threads and a wakeup every 50 ms; all requests for a sink share its checks. A check asks
+Kafka and the store, which may hang, so it runs in its own thread, and the request is answered at its deadline in any
+case. An answer has row keys only if the request is authorised.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from sinks.operate.lsn_wait import (
 
 TIMEOUT_DEFAULT_S: Final = 10.0
 TIMEOUT_MAX_S: Final = 60.0
-"""Below what proxies usually cut an idle request at."""
+"""Below the time after which proxies usually drop an idle request."""
 
 WAITING_MAX: Final = 64
-"""Requests that wait at a time, because each has a thread; more are sent away at once."""
+"""Waiting requests at a time, because each has a thread; further ones are refused at once."""
 
 _PATH: Final = re.compile(r"/sinks/([^/]*)/wait")
 _FIELDS_MAX: Final = 16
@@ -48,47 +48,51 @@ GRACE_S: Final = 0.25  # for a check that ends with its deadline
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status code, and the document that goes with it."""
+    """A status code and its document."""
 
     code: HTTPStatus
     document: Mapping[str, Any]
 
 
 class WaitRoute:
-    """Answers for the sinks it is given. Thread-safe; `answer` blocks for at most TIMEOUT_MAX_S."""
+    """Answers requests for its sinks. Thread-safe; `answer` blocks for at most TIMEOUT_MAX_S."""
 
-    def __init__(self, looks: Mapping[str, AppliedCutSource | SinkProbe], clock: Clock) -> None:
-        self._looks = {name: shared(look, clock) for name, look in looks.items()}
+    def __init__(self, probes: Mapping[str, AppliedCutSource | SinkProbe], clock: Clock) -> None:
+        self._probes = {name: shared(probe, clock) for name, probe in probes.items()}
         self._clock = clock
-        self._places = threading.BoundedSemaphore(WAITING_MAX)
+        self._slots = threading.BoundedSemaphore(WAITING_MAX)
         self._closing = threading.Event()
 
     @staticmethod
     def sink_of(path: str) -> str | None:
-        """Which sink a path asks for; None when it is none of ours."""
+        """Return the sink that a path asks for; None for other paths."""
         match = _PATH.fullmatch(path)
         return match[1] if match else None
 
     def answer(self, sink: str, query: str, *, authorised: bool = False) -> Answer:
         """Wait as the query says. `authorised`: the answer may have row keys."""
-        look = self._looks.get(sink)
-        if look is None:
-            known = ", ".join(sorted(self._looks))
-            there = f"the sinks here are {known}" if known else "there are none here"
-            return error_answer(HTTPStatus.NOT_FOUND, f"no sink {sink!r}; {there}")
+        probe = self._probes.get(sink)
+        if probe is None:
+            known = ", ".join(sorted(self._probes))
+            available = f"available: {known}" if known else "this server has no sinks"
+            return error_answer(HTTPStatus.NOT_FOUND, f"unknown sink {sink!r}; {available}")
         try:
             asked, wanted, timeout_s = _parsed(query)
         except UsageError as error:
             return error_answer(HTTPStatus.BAD_REQUEST, f"{error.message}; {error.hint}")
-        if not self._places.acquire(blocking=False):
-            return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_MAX} requests wait already; try again")
-        check = Check(look, wanted, timeout_s, self._clock, self._closing)
-        # The place is given back when the check ends, which may be later than the answer: threads stay bounded.
+        if not self._slots.acquire(blocking=False):
+            return error_answer(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{WAITING_MAX} requests are already waiting; try again later"
+            )
+        check = Check(probe, wanted, timeout_s, self._clock, self._closing)
+        # The slot is released when the check ends, which may be after the answer: this bounds the threads.
         began_s = self._clock.monotonic_s()
-        threading.Thread(target=check.run, args=(self._places.release,), name="http-wait", daemon=True).start()
+        threading.Thread(target=check.run, args=(self._slots.release,), name="http-wait", daemon=True).start()
         if not check.ended.wait(timeout_s + GRACE_S):
             document = _document(sink, asked, None, self._clock.monotonic_s() - began_s)
-            return Answer(HTTPStatus.GATEWAY_TIMEOUT, {**document, "error": "the check of the sink has not ended"})
+            return Answer(
+                HTTPStatus.GATEWAY_TIMEOUT, {**document, "error": "the check of the sink did not finish in time"}
+            )
         failure = check.error
         if isinstance(failure, KeyBlocked):
             return error_answer(HTTPStatus.CONFLICT, failure.message)
@@ -101,24 +105,24 @@ class WaitRoute:
         return Answer(code, {**document, **_named(check.blocked, authorised=authorised)})
 
     def close(self) -> None:
-        """Have every request that waits answered."""
+        """Answer every waiting request now."""
         self._closing.set()
 
 
 class Check:
-    """What one request asks of a sink; `run` in a thread, and read it when `ended` is set."""
+    """The check of a sink for one request: `run` it in a thread, and read the result when `ended` is set."""
 
     def __init__(
-        self, sight: SinkProbe, wanted: WaitRequest, timeout_s: float, clock: Clock, stop: threading.Event
+        self, probe: SinkProbe, wanted: WaitRequest, timeout_s: float, clock: Clock, stop: threading.Event
     ) -> None:
-        self._asked = sight, wanted, timeout_s, clock, stop
+        self._asked = probe, wanted, timeout_s, clock, stop
         self.ended = threading.Event()
         self.reach: AppliedCut | None = None
         self.blocked: Sequence[tuple[str, str]] = ()
         self.error: TailraceError | None = None
 
     def run(self, ended: Callable[[], None]) -> None:
-        """Wait, and keep what was found; `ended` is called in any case."""
+        """Wait, and store the result; `ended` is called in any case."""
         try:
             self.reach = await_visible(*self._asked)
             self.blocked = self._asked[0].blocked_keys()
@@ -132,10 +136,10 @@ class Check:
             self.ended.set()
 
 
-def shared(look: AppliedCutSource | SinkProbe, clock: Clock) -> SinkProbe:
-    """The same for many at once."""
-    sight = look if isinstance(look, SinkProbe) else SinkProbe(look)
-    return replace(sight, look=SharedCutSource(sight.look, clock), settle=SharedRefresh(sight.settle, clock))
+def shared(source: AppliedCutSource | SinkProbe, clock: Clock) -> SinkProbe:
+    """Return a probe that several requests can use at once."""
+    probe = source if isinstance(source, SinkProbe) else SinkProbe(source)
+    return replace(probe, look=SharedCutSource(probe.look, clock), settle=SharedRefresh(probe.settle, clock))
 
 
 def unknown_parameter(query: str, known: Sequence[str]) -> str:
@@ -147,13 +151,13 @@ def unknown_parameter(query: str, known: Sequence[str]) -> str:
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1)
-            accepted = f"accepted are {', '.join(known)}" if known else "this path takes none"
+            accepted = f"accepted: {', '.join(known)}" if known else "this path accepts none"
             return f"unknown query parameter {name!r}; {f'did you mean {near[0]}? ' if near else ''}{accepted}"
     return ""
 
 
 def _named(blocked: Sequence[tuple[str, str]], *, authorised: bool) -> dict[str, object]:
-    """Some blocked rows: their tables, and with authorisation their keys."""
+    """Return the blocked rows: their tables, and if authorised their keys."""
     if not blocked:
         return {}
     if not authorised:
@@ -162,13 +166,15 @@ def _named(blocked: Sequence[tuple[str, str]], *, authorised: bool) -> dict[str,
 
 
 def _parsed(query: str) -> tuple[str, WaitRequest, float]:
-    """The LSN as it was asked for, what is waited for, and for how long. Raises UsageError."""
+    """Return the LSN as given, the request, and its timeout. Raises UsageError."""
     wrong = unknown_parameter(query, _PARAMETERS)
     if wrong:
-        raise UsageError(wrong, hint="as ?lsn=0/1B014F8&timeout_s=10")
+        raise UsageError(wrong, hint="expected e.g. ?lsn=0/1B014F8&timeout_s=10")
     fields = parse_qs(query, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
     if "lsn" not in fields:
-        raise UsageError("lsn is missing", hint="as ?lsn=0/1B014F8, from pg_current_wal_insert_lsn() after the COMMIT")
+        raise UsageError(
+            "lsn is missing", hint="expected e.g. ?lsn=0/1B014F8, from pg_current_wal_insert_lsn() after COMMIT"
+        )
     lsn = parse_wait_lsn(fields["lsn"][-1])
     text = fields.get("timeout_s", [str(TIMEOUT_DEFAULT_S)])[-1]
     try:
@@ -176,7 +182,9 @@ def _parsed(query: str) -> tuple[str, WaitRequest, float]:
     except ValueError:
         timeout_s = math.nan
     if not 0 <= timeout_s <= TIMEOUT_MAX_S:
-        raise UsageError(f"timeout_s is {text!r}", hint=f"it takes 0 to {TIMEOUT_MAX_S:.0f}; ask again after that")
+        raise UsageError(
+            f"invalid timeout_s {text!r}", hint=f"expected 0 to {TIMEOUT_MAX_S:.0f}; to wait longer, ask again"
+        )
     key = parse_wait_key(fields["key"][-1]) if "key" in fields else None
     table = fields["table"][-1] if "table" in fields else None
     return fields["lsn"][-1], WaitRequest(lsn, key, table), timeout_s
@@ -193,5 +201,5 @@ def _document(sink: str, asked: str, reach: AppliedCut | None, waited_s: float) 
 
 
 def error_answer(code: HTTPStatus, text: str) -> Answer:
-    """Return an answer that says why there is no other."""
+    """Return an answer that reports an error."""
     return Answer(code, {"error": text})

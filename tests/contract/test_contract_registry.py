@@ -153,7 +153,7 @@ def test_breaking_change_is_stopped_against_what_the_registry_has(
     into(folder, placed, SCHEMA)
     where = ["--registry", registry.url]
     assert run(["contracts", "record", str(folder), *where]) == 0
-    assert "released 1 of" in capsys.readouterr().out
+    assert "wrote 1 of" in capsys.readouterr().out
     assert run(["contracts", "check", str(folder), *where]) == 0
     assert run(["contracts", "docs", str(folder), *where]) == 0
     assert "### Placed/now, version 1" in capsys.readouterr().out

@@ -170,7 +170,7 @@ def test_a_view_is_shown_at_an_older_cut_by_lsn_and_number(lake: SmallLake, call
 def test_a_view_that_is_behind_says_so_when_it_is_shown(lake: SmallLake, call: Call) -> None:
     _, _, err = call("views", "show", "total", "--lake", lake.path)
 
-    assert "as of cut 1, 0/100; left behind the newest cut: public.orders is being snapshotted" in err
+    assert "as of cut 1, 0/100; behind the newest cut: public.orders is being snapshotted" in err
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_sql_of_a_view_is_printed_as_written_or_as_run(tmp_path: Path, call: Cal
     )
     document = json.loads(call("views", "sql", "v", "--views", tmp_path, "--json")[1])
     assert (document["dialect"], document["late"], document["sql"]) == ("postgres", "correct", text)
-    assert "there is v" in call("views", "sql", "w", "--views", tmp_path)[2]
+    assert "available: v" in call("views", "sql", "w", "--views", tmp_path)[2]
 
 
 def test_lake_and_views_come_from_the_configuration(lake: SmallLake, tmp_path: Path, call: Call) -> None:
@@ -339,12 +339,12 @@ def test_a_value_that_was_read_later_is_not_taken_for_the_row_s_own(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("orders", "9"), EXIT_OK, "nothing is known of public.orders with id = 9, up to 0/100"),
+        (("orders", "9"), EXIT_OK, "public.orders has no history for id = 9, up to 0/100"),
         (("orders", '{"status": "it\'s"}'), EXIT_OK, "status = it's"),
         (("orders", "x"), EXIT_USAGE, "id cannot have such a value"),
         (("orders", '{"nr": 1}'), EXIT_USAGE, "'nr' is not a column of the table"),
         (("orders", '{"id": null}'), EXIT_USAGE, "'id' cannot be in a key"),
-        (("orders", '{"id": 7'), EXIT_USAGE, "is no key"),
+        (("orders", '{"id": 7'), EXIT_USAGE, "invalid key"),
         (("orders", "1", "2", "3", "4", "5"), EXIT_USAGE, "the key has 5 values, but the table has 4 columns"),
         (("customers", "7"), EXIT_USAGE, "table customers does not exist"),
     ],

@@ -123,7 +123,7 @@ def test_comparison_says_what_differs_between_the_generations(lake: SmallLake, c
 def test_swap_is_a_wish_that_the_sink_grants(lake: SmallLake, call: Call) -> None:
     code, _, err = call("views", "swap", "v", "--yes", "--wait", "0", "--lake", lake.path)
     assert code == EXIT_FAILED
-    assert "does it with its next cut" in err
+    assert "will do so with its next cut" in err
     assert TextStore(Location.of(lake.path)).requests() == {"v": 2}
 
     lake.views = {
@@ -137,17 +137,17 @@ def test_swap_is_a_wish_that_the_sink_grants(lake: SmallLake, call: Call) -> Non
 
 
 def test_nothing_to_swap_or_to_roll_back_to_is_said(lake: SmallLake, call: Call) -> None:
-    assert "there is no generation of v to roll back to" in call("views", "rollback", "v", "-y", "--lake", lake.path)[2]
+    assert "v has no previous version to roll back to" in call("views", "rollback", "v", "-y", "--lake", lake.path)[2]
     lake.views["v~2"] = structs.replace(lake.views["v~2"], reason="a value does not fit")
     lake.publish()
-    assert "left behind: a value does not fit" in call("views", "swap", "v", "-y", "--lake", lake.path)[2]
+    assert "is behind: a value does not fit" in call("views", "swap", "v", "-y", "--lake", lake.path)[2]
     del lake.views["v~2"]
     lake.publish()
 
     code, _, err = call("views", "swap", "v", "-y", "--lake", lake.path)
 
     assert code == EXIT_USAGE
-    assert "nothing was built beside v" in err
+    assert "v has no new version to swap to" in err
 
 
 def test_of_old_cuts_one_a_minute_stays_and_the_others_are_told_of(tmp_path: Path) -> None:

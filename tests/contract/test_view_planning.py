@@ -79,4 +79,4 @@ def test_explain_tells_the_last_plan_and_what_plans_took(lake: SmallLake, capsys
     assert run(["views", "explain", "regions", "--lake", str(lake.path)]) == EXIT_OK
     shown = capsys.readouterr()
     assert "0.20 (3)  0.21 (1,500)" in shown.out
-    assert "last kept by affected in 0.21 s: 3 keys, 2 rows; takes 0.20 s" in shown.err
+    assert "last updated by affected in 0.21 s: 3 keys, 2 rows; takes 0.20 s" in shown.err

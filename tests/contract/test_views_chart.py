@@ -55,9 +55,9 @@ def test_a_chart_is_a_picture_of_the_view_at_its_cut(call: Call, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--x", "day", "--y", "note", "-o", "a.png"), "column note has no numbers"),
-        (("--x", "month", "--y", "orders", "-o", "a.png"), "there is no column month"),
-        (("--x", "day", "--y", "orders", "-o", "a.txt"), "a.txt is no picture"),
+        (("--x", "day", "--y", "note", "-o", "a.png"), "column note is not numeric"),
+        (("--x", "month", "--y", "orders", "-o", "a.png"), "unknown column month"),
+        (("--x", "day", "--y", "orders", "-o", "a.txt"), "unsupported picture format: a.txt"),
         (("--x", "day", "--y", "orders", "--where", "orders > 99", "-o", "a.png"), "no rows to draw"),
     ],
 )
@@ -82,5 +82,5 @@ def test_points_are_in_the_order_of_x_and_names_make_bars() -> None:
 
     assert times.lines == {"y": [1.0, 0.0]}
     assert names.x == ["\\$a\\n", "b"]
-    with pytest.raises(UsageError, match="61 names of column x do not fit"):
+    with pytest.raises(UsageError, match="61 values of column x do not fit"):
         picture_of(rows([f"n{number}" for number in range(61)]), "t", "x", ["y"])

@@ -51,7 +51,7 @@ def test_start_waits_until_the_rows_are_read(capture: CaptureSite) -> None:
 
     assert ran.code == 0, ran
     assert ran.out.startswith("✓ public.t: 20 rows, ")
-    assert "public.t: begun" in ran.err
+    assert "public.t: started" in ran.err
     assert code == 0
     assert found["answer"]["done"] == ["public.t"]
     assert [(one["state"], one["rows"], one["number"]) for one in found["snapshots"]] == [("complete", ROWS, 3)]
@@ -140,5 +140,5 @@ def test_ctrl_c_ends_the_waiting_and_not_the_snapshot(capture: CaptureSite) -> N
     log = until_record(capture, "public.t", number=2, state="complete")
 
     assert process.returncode == 1
-    assert b"interrupted" in err or b"goes on without you" in err
+    assert b"interrupted" in err or b"the snapshot continues" in err
     assert not differences(capture, log, "t").any

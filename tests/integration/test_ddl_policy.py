@@ -207,4 +207,4 @@ def test_nothing_to_accept_is_a_usage_error(capture: CaptureSite) -> None:
     done = cdc("ddl", "accept", "public.t", "--yes", "-c", capture.write_config())
 
     assert done.code == 2
-    assert "nothing was found" in done.err
+    assert "no open DDL finding" in done.err

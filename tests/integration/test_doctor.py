@@ -271,7 +271,7 @@ def test_script_before_the_role_exists_makes_the_role(
     captured = capsys.readouterr()
     execute(source, captured.out)
 
-    assert "cannot be looked at" in captured.err
+    assert "cannot read the source" in captured.err
     assert pipeline.cdc("doctor", "--sql") == EXIT_OK
     assert "create publication" in capsys.readouterr().out
 

@@ -244,6 +244,25 @@ def database_that_does_not_exist(scene: Scene) -> None:
     scene.sections = {"source": {"dsn": make_conninfo(scene.site.dsn, dbname="nowhere")}}
 
 
+def key_changed(scene: Scene) -> None:
+    scene.once()
+    scene.site.sql(
+        "alter table t add column v int not null default 1",
+        "alter table t drop constraint t_pkey",
+        "alter table t add primary key (id, v)",
+    )
+
+
+def key_type_changed(scene: Scene) -> None:
+    scene.once()
+    scene.site.sql("alter table t alter column id type text")
+
+
+def format_changed(scene: Scene) -> None:
+    scene.once()
+    scene.sections = {"encode": {"format": "flat"}}
+
+
 def another_pipeline_reads_the_slot(scene: Scene) -> None:
     scene.site.running()
 
@@ -284,6 +303,9 @@ WORLDS: Final[tuple[tuple[Callable[[Scene], None], str, str], ...]] = (
     (role_that_does_not_exist, "MISCONFIGURED", ""),
     (database_that_does_not_exist, "MISCONFIGURED", ""),
     (no_table, "MISCONFIGURED", "cdc doctor"),
+    (key_changed, "MISCONFIGURED", "former key back"),
+    (key_type_changed, "MISCONFIGURED", "former type back"),
+    (format_changed, "MISCONFIGURED", '[encode] format = "json"'),
 )
 
 
@@ -298,6 +320,26 @@ def test_doctor_and_status_say_what_run_then_does(
     world(scene)
 
     assert_said_and_done(scene, capsys, state, command)
+
+
+def test_doctor_and_status_name_the_tables_that_a_start_leaves_out_because_of_their_topics(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.site.sql("create table other (id int primary key)")
+    key_changed(scene)
+    scene.site.sql("create table later (id int primary key)")
+    scene.sections = {"kafka": {"create_topics": False}}
+
+    config = str(scene.site.write_config(scene.sections))
+    assert (run(["doctor", "--json", "-c", config]), run(["status", "--json", "-c", config])) == (0, 0)
+    doctor, status = (json.loads(text) for text in capsys.readouterr().out.replace("}\n{", "}\0{").split("\0"))
+    daemon = scene.site.running(scene.sections)
+
+    expected = {"public.t": "key_changed", "public.later": "no_topic"}
+    assert {one["table"]: one["check"] for one in doctor["findings"] if one["table"]} == expected
+    assert {one["table"]: one["reason"] for one in status["left_out"]} == expected
+    assert {one["table"]: one["reason"] for one in daemon.status()["left_out"]} == expected
+    assert not [one for one in doctor["findings"] if one["check"] == "topic_missing"]
 
 
 def test_slot_lost_by_its_wal_limit_is_the_gap_that_doctor_and_status_name(

@@ -54,7 +54,7 @@ def test_every_line_of_a_comment_is_a_comment(database: str, name: str) -> None:
     found = facts(bad, database=database)
     text = script(config('create = false\npublication = "p"'), found, check_tables(found, config()))
 
-    comment = text.split("-- Tables that want a decision", 1)[1].split("\n\n", 1)[0]
+    comment = text.split("-- Tables that need a decision", 1)[1].split("\n\n", 1)[0]
 
     # psql and the server end a comment at \n and \r.
     assert all(line.startswith("--") for line in comment.replace("\r", "\n").split("\n")[1:])

@@ -1,4 +1,4 @@
-"""The command line as a program meets it: exit codes, streams, and nothing loaded that is not needed."""
+"""The command line as programs use it: exit codes, streams, and no needless imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc sink run`: what the command line changes of the configuration."""
+"""`cdc sink run`: options that override the configuration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_master_of_the_command_line_is_for_the_sink_that_is_run(
 
     monkeypatch.setattr(start, "start", note)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr(app, "heartbeats", lambda *_, **__: nullcontext())  # they go to Kafka
+    monkeypatch.setattr(app, "heartbeats", lambda *_, **__: nullcontext())  # heartbeats need Kafka
     with pytest.raises(UsageError, match="enough"):
         app.run_sink(config, "lake", NoProgress(), master=given)
 

@@ -1,4 +1,4 @@
-"""`cdc sink` of search and cache: what the command line takes, and whom it hands it to."""
+"""`cdc sink` for search and cache: accepted options, and the functions they call."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_place_of_a_replay_comes_with_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("start", "name", "says"),
     [
-        ("beginning", None, "come together"),
-        (None, "v2", "come together"),
-        ("yesterday", "v2", "no place in the log"),
+        ("beginning", None, "must be given together"),
+        (None, "v2", "must be given together"),
+        ("yesterday", "v2", "invalid --from"),
         ("beginning", "V 2", "lower-case"),
     ],
 )
@@ -116,7 +116,7 @@ def test_what_others_keep_in_the_state_topic_is_none_of_ours() -> None:
 
 
 class MemoryCopy(MemoryState):
-    """The same entries, read by somebody else."""
+    """The same entries, read by another process."""
 
     def __init__(self, other: MemoryState) -> None:
         super().__init__()

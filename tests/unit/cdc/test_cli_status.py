@@ -1,4 +1,4 @@
-"""`cdc status`: what it makes of the sides that answer, and which exit code that is."""
+"""`cdc status`: the document, the lines and the exit code, for each combination of servers that answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from cdc.cli import status_text
-from cdc.cli.status_text import Moment, document, duration, exit_code, lines
+from cdc.cli.output import duration
+from cdc.cli.status_text import Moment, document, exit_code, lines
 from cdc.config.load import parse
 from cdc.errors import SlotHeld, SourceGap, SourceUnreachable
 from cdc.inspect.pipeline_state import LogView, PipelineView, SourceView, ask_daemon
@@ -165,8 +166,8 @@ def test_a_side_that_is_unreachable_is_named_and_the_rest_is_shown() -> None:
 
     assert exit_code(found) == 0
     shown = text(found)
-    assert "PostgreSQL  not reached: connection refused" in shown
-    assert "Kafka       not reached: no answer" in shown
+    assert "PostgreSQL  unreachable: connection refused" in shown
+    assert "Kafka       unreachable: no answer" in shown
     assert "RUNNING" in shown
 
 
@@ -175,7 +176,7 @@ def test_nothing_reachable_is_exit_code_1() -> None:
 
     assert found["state"] == "UNKNOWN"
     assert exit_code(found) == 1
-    assert text(found).count("not reached") == 3
+    assert text(found).count("unreachable") == 3
 
 
 @pytest.mark.parametrize("state", [state for state in State if state.needs_operator])
@@ -199,7 +200,7 @@ def test_how_long_the_slot_lasts_comes_from_the_rate_of_wal() -> None:
     found = judged(PipelineView(None, SOURCE, LOG, {"daemon": "x"}), Moment(0.0, wal_rate=float(1 << 20)))
 
     assert found["slot"]["lost_in_seconds"] == 1024
-    assert "lost in 17 min if capture stood still (1.0 MiB/s of WAL)" in text(found)
+    assert "lost in 17 min if capture stopped confirming (1.0 MiB/s of WAL)" in text(found)
 
 
 def test_without_a_limit_the_slot_is_never_lost() -> None:
@@ -271,7 +272,7 @@ def test_the_daemon_is_asked_over_http() -> None:
     web = WebServer("127.0.0.1:0", Status("shop", ManualClock(), metrics), metrics)
     try:
         assert ask_daemon(f"0.0.0.0:{web.port}", "shop")["state"] == "STARTING"
-        with pytest.raises(SourceUnreachable, match="is that of 'shop'"):
+        with pytest.raises(SourceUnreachable, match="belongs to 'shop'"):
             ask_daemon(f"127.0.0.1:{web.port}", "other")
     finally:
         web.close()
@@ -306,7 +307,7 @@ def test_another_program_on_the_port_is_no_daemon(foreign_server: int) -> None:
 
 def test_without_a_port_there_is_nothing_to_ask() -> None:
     for listen in ("", "127.0.0.1:0"):
-        with pytest.raises(SourceUnreachable, match="names no port"):
+        with pytest.raises(SourceUnreachable, match="has no port"):
             ask_daemon(listen, "shop")
 
 

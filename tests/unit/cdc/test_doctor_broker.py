@@ -1,4 +1,4 @@
-"""What the doctor says of Kafka."""
+"""The doctor's findings about Kafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BROKERS = BrokerFacts(cluster_id="c1", broker_count=3, configs={"transaction.max
 def look(
     settings: Config, *, cluster: BrokerFacts = BROKERS, existing: dict[str, dict[str, str]] | None = None
 ) -> list[Finding]:
-    """What is not ok; `existing` has topics as they would be made, but for these settings."""
+    """Return findings that are not OK; `existing`: topics with the required settings, except for these."""
     wants = wanted_topics(settings, [table()])
     topics = {
         want.spec.topic: TopicFacts(

@@ -1,4 +1,4 @@
-"""What the doctor says of server, role, slot and publication."""
+"""The doctor's findings about server, role, slot and publication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLOT = SlotFacts(
 
 
 def bad(text: str = "", **changes: Any) -> list[Finding]:
-    """What is not ok about a source that is in order but for `changes`."""
+    """Return findings that are not OK, for a valid source with these `changes`."""
     return [f for f in check_source(facts(**changes), config(text)) if f.level is not Level.OK]
 
 
@@ -113,7 +113,7 @@ def test_pooler_is_seen(error: SourceRefused | None, level: Level) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"plugin": "test_decoding"}, "must use pgoutput"),
+        ({"plugin": "test_decoding"}, "instead of pgoutput"),
         ({"database": "other"}, "belongs to database 'other'"),
         ({"invalidation": "wal_removed"}, "wal_removed"),
         ({"temporary": True}, "temporary"),

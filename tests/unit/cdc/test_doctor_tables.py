@@ -1,4 +1,4 @@
-"""What the doctor says of tables."""
+"""The doctor's findings about tables."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 
 from cdc.doctor.finding import Finding, Level
 from cdc.doctor.source_facts import TableRights
-from cdc.doctor.table_checks import check_table, check_tables
+from cdc.doctor.table_checks import check_table, check_tables, check_topic_fit
+from cdc.model.left_out import LeftOut
 from cdc.model.relation import ReplicaIdentity
+from cdc.replication.eligibility import without_key
 from cdc.replication.table_shape import Leaf, SourceTable
 from tests.fixtures.capture.source_builders import column, config, facts, keyless_table, publication, rights, table
 
@@ -21,6 +23,20 @@ def one(subject: SourceTable, allowed: TableRights | None = None) -> Finding:
 
 def test_table_with_a_key_needs_nothing() -> None:
     assert check_table(table(), rights()) == []
+
+
+def test_tables_that_a_start_leaves_out_because_of_their_topics_are_named_with_what_fixes_them() -> None:
+    changed = LeftOut("public.a", 1, "key_changed", "its key is (id, v) now", "-- give it its former key back")
+    missing = LeftOut("public.b", 2, "no_topic", "topic 'shop.public.b' does not exist", "kafka-topics.sh --create")
+
+    found = check_topic_fit([changed, missing, without_key(keyless_table())])
+
+    assert [(one.level, one.check, one.table) for one in found] == [
+        (Level.WARNING, "key_changed", "public.a"),
+        (Level.WARNING, "no_topic", "public.b"),
+    ]
+    assert (found[0].sql, found[1].command) == (changed.statement, missing.statement)
+    assert found[0].message == "public.a is left out: its key is (id, v) now"
 
 
 def test_table_without_key_is_named_with_every_way_out() -> None:
@@ -74,7 +90,7 @@ def _generated(version_num: int, settings: str = "", **publishes: Any) -> list[t
     return [(f.level, f.message, f.sql) for f in found if f.check == "generated"]
 
 
-_NOT_THERE: Final = "public.orders generated columns are not in its events:"
+_NOT_THERE: Final = "public.orders has generated columns that its events lack:"
 _VIRTUAL: Final = (
     Level.OK,
     f"{_NOT_THERE} shown: PostgreSQL never publishes virtual generated columns",
@@ -119,7 +135,7 @@ def test_keyless_table_warns_of_failing_updates_until_its_identity_is_full() -> 
     full = one(keyless_table(keyless=True, replica_identity=ReplicaIdentity.FULL))
 
     assert default.level is Level.WARNING
-    assert "every UPDATE and DELETE on it fails" in default.message
+    assert "rejects every UPDATE and DELETE on it" in default.message
     assert default.sql.startswith('alter table "public"."log" replica identity full;')
     assert full.level is Level.OK
 
@@ -136,14 +152,14 @@ def test_large_values_offer_replica_identity_full() -> None:
 
     assert (finding.check, finding.level) == ("toast", Level.WARNING)
     assert "3.0 MB of large values (note)" in finding.message
-    assert "read again from the table" in finding.message
+    assert "capture reads it from the table" in finding.message
     assert "replica identity full" in finding.sql
 
 
 def test_large_values_that_are_left_out_are_said_to_be() -> None:
     (finding,) = check_table(table(), rights(toast_bytes=1), reselect=False)
 
-    assert "listed in source.unchanged" in finding.message
+    assert "list it in source.unchanged" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -158,7 +174,7 @@ def test_large_values_that_are_left_out_are_said_to_be() -> None:
 def test_large_values_that_may_not_be_read_are_an_error(
     mode: str, toast_bytes: int, identity: ReplicaIdentity, level: Level
 ) -> None:
-    """The next update that leaves one alone stops capture."""
+    """The next update that does not change a large value stops capture."""
     subject = table(replica_identity=identity)
     allowed = rights(can_select=False, toast_bytes=toast_bytes)
 

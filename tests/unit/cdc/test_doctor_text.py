@@ -1,4 +1,4 @@
-"""The script for a DBA and the cdc.toml that init writes: names stay names, whatever they hold."""
+"""The script for a DBA and the cdc.toml of init: any name is quoted correctly."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_script_grants_nothing_to_a_superuser() -> None:
     text = script(config(), found)
 
     assert "create role" not in text
-    assert "grant" not in text.split("-- What is published", 1)[1]
+    assert "grant" not in text.split("-- The published tables", 1)[1]
 
 
 def test_script_extends_and_mends_a_publication_that_exists() -> None:

@@ -1,4 +1,4 @@
-"""The doctor warns of what travels unencrypted or to a server that is not verified, off loopback."""
+"""The doctor warns about unencrypted connections and unverified servers, except on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cdc.toml that `cdc init` writes: every default it shows is the default."""
+"""The cdc.toml of `cdc init`: every default that it shows is the real default."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.fixtures.capture.source_builders import facts
 
 _COMMENTED = re.compile(r"# ?(\[[a-z.]+\](?: +#.*)?|[a-z_.]+ = .+)")
 _EXAMPLES = {"source.password_file", "source.keyless", "toast.tables", "kafka.options"}
-"""Settings that are empty by default, of which the file shows an example."""
+"""Settings that are empty by default and have an example in the file."""
 
 
 def _shown(text: str) -> dict[str, Any]:
-    """The settings of the file with those in comments, as TOML has them."""
+    """Return the settings of the file, including those in comments."""
     lines = [match[1] if (match := _COMMENTED.fullmatch(line)) else line for line in text.splitlines()]
     return tomllib.loads("\n".join(lines))
 

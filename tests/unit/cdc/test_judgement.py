@@ -12,6 +12,7 @@ from msgspec import structs
 from cdc.errors import BrokerUnreachable, ProgressDamaged, SourceRefused
 from cdc.kafka.cluster_facts import BrokerFacts, TopicFacts
 from cdc.lsn import Lsn
+from cdc.model.left_out import LeftOut
 from cdc.model.progress_record import Identity, Progress
 from cdc.model.run_state import State
 from cdc.progress.restore import Restored
@@ -196,6 +197,29 @@ def test_new_table_without_a_topic_is_left_out_alone() -> None:
 
     assert judge(by_hand, facts).runs
     assert judge(by_hand, replace(FACTS, log=without("shop.public.orders"))).stops
+
+
+def test_table_that_does_not_fit_its_topic_is_left_out_alone() -> None:
+    other = table(name="other", oid=99)
+    changed = LeftOut("public.other", 99, "key_changed", "its key is (id, v) now", "-- give it its former key back")
+
+    assert judge(CONFIG, replace(FACTS, tables=(TABLE, other), left_out=(changed,))).runs
+    alone = judge(CONFIG, replace(FACTS, left_out=(replace(changed, table="public.orders", oid=TABLE.oid),)))
+    assert (alone.rule, alone.state) == ("tables", State.MISCONFIGURED)
+
+
+def test_publication_that_lost_a_table_is_a_gap_also_when_the_key_of_the_table_changed() -> None:
+    changed = LeftOut("public.orders", TABLE.oid, "key_changed", "its key is (id, v) now", "")
+
+    assert judge(CONFIG, replace(FACTS, publication=publication(), left_out=(changed,))).state is State.GAP
+
+
+def test_encoding_that_does_not_fit_the_topics_refuses_a_start() -> None:
+    refused = SourceRefused("the topic of public.orders has records in the format 'json'")
+
+    verdict = judge(CONFIG, replace(FACTS, form_error=refused))
+
+    assert (verdict.rule, verdict.error) == ("format", refused)
 
 
 def test_another_source_is_named_before_what_is_missing_in_it() -> None:

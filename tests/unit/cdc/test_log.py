@@ -18,7 +18,7 @@ from cdc.telemetry import log
 
 @pytest.fixture
 def restored() -> Iterator[None]:
-    """Logging is global: leave it as it was."""
+    """Restore the global logging configuration."""
     handlers, level = logging.root.handlers[:], logging.root.level
     yield
     logging.root.handlers[:] = handlers

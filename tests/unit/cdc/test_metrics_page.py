@@ -1,4 +1,4 @@
-"""A scrape of /metrics states nothing that the process does not know, and names build, pipeline and process."""
+"""The /metrics page: unknown values are NaN, and build, pipeline and process are named."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _cache() -> tuple[Reported, Rendered]:
 
 
 def scraped(status: Reported, metrics: Rendered) -> str:
-    """The page, over a socket."""
+    """Return the page, read over a socket."""
     server = WebServer("127.0.0.1:0", status, metrics)
     try:
         return ask("127.0.0.1", server.port, "/metrics")[2].decode()

@@ -55,7 +55,7 @@ def test_signals_that_are_not_read_are_visible_until_they_are_again() -> None:
         "",
         "no broker answers",
         "",
-        "the signals thread has ended",
+        "the signals thread has stopped",
     ]
     assert [event["event"] for event in logged] == ["signals_interrupted", "signals_recovered"]
     assert metrics.registry.get_sample_value("cdc_signal_failures_total") == 3

@@ -1,4 +1,4 @@
-"""What /status, /readyz and the metrics say of a running sink."""
+"""/status, /readyz and metrics of a running lake sink."""
 
 from __future__ import annotations
 

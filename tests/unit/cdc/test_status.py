@@ -1,4 +1,4 @@
-"""What /status and the metrics say of a running capture."""
+"""/status and metrics of a running capture."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_slot_without_a_limit_is_never_lost() -> None:
 
 
 def test_slot_that_is_lost_has_no_time_left() -> None:
-    """The server says safe_wal_size is null then, which must not read as "no limit"."""
+    """The server then reports safe_wal_size as null, which must not mean "no limit"."""
     watched = Watched()
     watched.see_slot(1000, safe=None, wal_status="lost")
 
@@ -236,7 +236,7 @@ def test_slot_past_its_limit_has_no_time_left() -> None:
 
 
 def test_document_has_its_keys_from_the_first_moment() -> None:
-    """Scripts read it; a key never comes and goes."""
+    """Scripts read the document, so every key is always present."""
     empty = Watched()
     full = Watched()
     full.publish()

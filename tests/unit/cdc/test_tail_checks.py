@@ -1,4 +1,4 @@
-"""`cdc tail` refuses what it could never show, and does not wait in silence for a broker that is away."""
+"""`cdc tail` rejects options that match nothing, and reports a broker that does not answer."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ BARE = Table("public.bare", "shop.public.bare", ())
         ({"idd": 7}, [ITEMS], "'idd', which is not a key column of public.items", "did you mean id?"),
         ({"custmer_id": 7}, [ORDERS, ITEMS], "'custmer_id'", "did you mean customer_id?"),
         ({"zzz": 7}, [ITEMS], "'zzz'", "the key of public.items is id"),
-        ({"id": 7, "nr": 1}, [ORDERS, ITEMS], "no table has all of id, nr", "the key of public.orders"),
-        (7, [ORDERS], "a key of several columns", "customer_id, nr"),
-        (7, [BARE], "public.bare has no key", "leave --key out"),
+        ({"id": 7, "nr": 1}, [ORDERS, ITEMS], "no table has all of the columns id, nr", "the key of public.orders"),
+        (7, [ORDERS], "has several columns", "customer_id, nr"),
+        (7, [BARE], "public.bare has no key", "omit --key"),
     ],
 )
 def test_key_that_no_table_can_have_is_refused_with_a_suggestion(
@@ -68,7 +68,7 @@ def _put(log: MemoryLog, end: int) -> None:
 
 
 def test_start_past_the_end_of_the_log_is_refused_with_where_it_ends() -> None:
-    with pytest.raises(UsageError, match="past the end of the log, which is 0/64") as refused:
+    with pytest.raises(UsageError, match="past the end of the log at 0/64") as refused:
         check_start(_log(100), "shop", AtLsn(Lsn(101)), follow_s=0)
 
     assert refused.value.command == "cdc tail --from now"
@@ -86,7 +86,7 @@ def test_follower_waits_for_a_position_that_capture_is_about_to_publish_up_to_it
 
     check_start(log, "shop", AtLsn(Lsn(150)), follow_s=30, clock=Growing())
     began_s = clock.now_s
-    with pytest.raises(UsageError, match="also after 30 s"):
+    with pytest.raises(UsageError, match="after waiting 30 s"):
         check_start(log, "shop", AtLsn(Lsn(300)), follow_s=30, clock=clock)
 
     assert clock.now_s - began_s == pytest.approx(30, abs=1)
@@ -101,7 +101,7 @@ def test_start_in_the_future_is_refused() -> None:
 
 
 class Broker:
-    """Answers from `back_s` on; every reading takes a second."""
+    """Answers from `back_s` on; every read takes a second."""
 
     def __init__(self, back_s: float) -> None:
         self.clock = ManualClock()

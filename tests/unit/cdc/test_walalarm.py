@@ -1,4 +1,4 @@
-"""Alarms about WAL: in order, each once, and cleared without fluttering."""
+"""WAL alarms: raised in order, once each, and cleared with hysteresis."""
 
 from __future__ import annotations
 

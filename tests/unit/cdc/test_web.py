@@ -1,4 +1,4 @@
-"""The daemon's HTTP surface, over a real socket on loopback."""
+"""The daemon's HTTP endpoints, over a real socket on loopback."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Web:
         self.host = listen.rpartition(":")[0].strip("[]")
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, str, bytes]:
-        """Status code, content type, body."""
+        """Return status code, content type and body."""
         return ask(self.host, self.server.port, path, method=method)
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[Web]:
-    """One for all tests of this file: closing one takes a while, and each test sets the state it needs."""
+    """One server for all tests of this file, because closing one takes a while; each test sets the state it needs."""
     found = Web()
     yield found
     found.server.close()

@@ -1,4 +1,4 @@
-"""The HTTP surface is bounded: connections, bytes and time of a request; row keys only with the bearer token."""
+"""Limits of the HTTP server: connections, bytes and time of a request; row keys only with the bearer token."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _sent(port: int, data: bytes) -> bytes:
     ],
 )
 def test_head_that_is_too_long_is_refused(port: int, head: bytes) -> None:
-    # A reset may overtake the answer.
+    # A reset may arrive before the answer.
     assert _sent(port, head)[:13] in {b"HTTP/1.0 431 ", b""}
     assert _wait(port)[0] == 200
 

@@ -36,7 +36,7 @@ from tests.fixtures.servers.waiting import until
 
 
 class Lake:
-    """A sink that is at `at`, and grows by `step` at each look."""
+    """A sink that is at `at` and advances by `step` at each check."""
 
     def __init__(self, at: int | None = None, step: int = 0) -> None:
         self.at = at
@@ -52,7 +52,7 @@ class Lake:
 
 
 def asked(lake: Lake, query: str, sink: str = "lake") -> tuple[int, dict[str, Any]]:
-    """Code and document, by a clock that does not wait."""
+    """Return code and document, with a clock that does not wait."""
     found = WaitRoute({"lake": lake, "other": Lake()}, ManualClock()).answer(sink, query)
     return found.code.value, dict(found.document)
 
@@ -85,7 +85,7 @@ def test_sink_without_a_cut_has_reached_nothing() -> None:
 
 
 def test_insert_position_behind_the_header_of_a_page_is_waited_for_in_front_of_it() -> None:
-    """As `cdc wait` does: on an idle server nothing would ever end there."""
+    """Like `cdc wait`; on an idle server no commit would ever end at that LSN."""
     assert parse_wait_lsn("0/2018") == Lsn(0x2000)
     assert asked(Lake(0x2000), "lsn=0/2018&timeout_s=0")[0] == 200
 
@@ -96,9 +96,9 @@ def test_insert_position_behind_the_header_of_a_page_is_waited_for_in_front_of_i
         ("", "lsn is missing"),
         ("lsn=", "invalid LSN ''"),
         ("lsn=nonsense", "invalid LSN 'nonsense'"),
-        ("lsn=0/1&timeout_s=soon", "timeout_s is 'soon'"),
-        ("lsn=0/1&timeout_s=nan", "timeout_s is 'nan'"),
-        ("lsn=0/1&timeout_s=-1", "timeout_s is '-1'"),
+        ("lsn=0/1&timeout_s=soon", "invalid timeout_s 'soon'"),
+        ("lsn=0/1&timeout_s=nan", "invalid timeout_s 'nan'"),
+        ("lsn=0/1&timeout_s=-1", "invalid timeout_s '-1'"),
         (f"lsn=0/1&timeout_s={TIMEOUT_MAX_S + 1}", f"0 to {TIMEOUT_MAX_S:.0f}"),
         ("&".join(["lsn=0/1"] * 100), "more than 16 parameters"),
     ],
@@ -216,11 +216,11 @@ def test_request_is_answered_at_its_deadline_while_the_check_hangs_and_threads_s
         thread.join(30)
     full = route.answer("cache", "lsn=0/1&timeout_s=0")
     free.set()
-    until(lambda: route._places._value == WAITING_MAX, "every place is free again")
+    until(lambda: route._slots._value == WAITING_MAX, "every place is free again")
 
     assert (first.code.value, first.document["reached"]) == (504, None)
-    assert "has not ended" in first.document["error"]
-    assert (full.code.value, "requests wait already" in full.document["error"]) == (503, True)
+    assert "did not finish in time" in first.document["error"]
+    assert (full.code.value, "requests are already waiting" in full.document["error"]) == (503, True)
 
 
 def test_unexpected_error_of_a_check_is_an_answer_and_gives_the_place_back() -> None:
@@ -230,7 +230,7 @@ def test_unexpected_error_of_a_check_is_an_answer_and_gives_the_place_back() -> 
     route = WaitRoute({"cache": broken}, SystemClock())
 
     assert route.answer("cache", "lsn=0/1").code.value == 503
-    assert route._places._value == WAITING_MAX
+    assert route._slots._value == WAITING_MAX
 
 
 def test_store_is_refreshed_at_most_ten_times_a_second_however_many_ask() -> None:
@@ -272,7 +272,7 @@ def test_broker_that_is_away_is_unavailable_and_says_so() -> None:
 
 
 class CountedClock(SystemClock):
-    """How often it was asked for the time."""
+    """Counts the calls for the time."""
 
     asked = 0
 
@@ -320,7 +320,7 @@ class Web:
     @property
     def waiting(self) -> int:
         assert self.server._waits is not None
-        return WAITING_MAX - self.server._waits._places._value
+        return WAITING_MAX - self.server._waits._slots._value
 
     def ask(self, path: str) -> tuple[int, bytes]:
         code, _, body = ask("127.0.0.1", self.server.port, path)
@@ -375,7 +375,7 @@ def test_more_than_can_wait_are_sent_away_at_once() -> None:
     ]
     for thread in threads:
         thread.start()
-    until(lambda: not route._places._value, "all places are taken")
+    until(lambda: not route._slots._value, "all places are taken")
 
     found = route.answer("lake", "lsn=0/1&timeout_s=0")
     route.close()

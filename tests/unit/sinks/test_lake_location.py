@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc.cli.lake_choice import place
+from cdc.cli.lake_choice import choose_lake
 from cdc.config.load import parse
 from cdc.errors import ConfigError, UsageError
 from sinks.warehouse.lake.location import Location
@@ -191,8 +191,8 @@ def test_lake_of_a_command_has_the_options_of_the_sink_at_that_address(tmp_path:
     config = tmp_path / "cdc.toml"
     config.write_text(f'{BASE}path = "s3://b/lake"\nstorage = {{ AWS_REGION = "x" }}\n')
 
-    assert place(config, "s3://b/lake/").location.options["AWS_REGION"] == "x"
-    assert "AWS_REGION" not in place(config, "s3://b/other").location.options
-    assert "AWS_REGION" not in place(tmp_path / "none.toml", "s3://b/lake").location.options
-    assert place(config, None).location == Location.of("s3://b/lake", {"AWS_REGION": "x"})
-    assert place(tmp_path / "none.toml", "lake").location.folder == Path("lake").absolute()
+    assert choose_lake(config, "s3://b/lake/").location.options["AWS_REGION"] == "x"
+    assert "AWS_REGION" not in choose_lake(config, "s3://b/other").location.options
+    assert "AWS_REGION" not in choose_lake(tmp_path / "none.toml", "s3://b/lake").location.options
+    assert choose_lake(config, None).location == Location.of("s3://b/lake", {"AWS_REGION": "x"})
+    assert choose_lake(tmp_path / "none.toml", "lake").location.folder == Path("lake").absolute()

@@ -95,7 +95,7 @@ def test_reports_are_records_of_the_sink_as_a_whole_and_survive_the_topic() -> N
         ({"state": "WAITING", "reason": "store", "pid": 7, "restarts": 2}, "WAITING (store), 2 restarts", 0),
         (
             {"state": "MISCONFIGURED", "pid": None, "report_age_seconds": 4.0, "next_start_seconds": 40.0},
-            "MISCONFIGURED, ended 4.0 s ago, started again in 40 s",
+            "MISCONFIGURED, ended 4.0 s ago, restarts in 40 s",
             3,
         ),
         ({"state": "UNKNOWN", "pid": 7, "report_age_seconds": 90.0}, "UNKNOWN", 1),
