@@ -1,4 +1,4 @@
-"""What becomes of a row with `encode.format = "flat"`; tests/property/test_flat.py holds all rows against a model."""
+"""Records of rows with `encode.format = "flat"`; tests/property/test_flat.py compares all rows with a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The restart state: what is written can be read, and what cannot be trusted is refused."""
+"""The restart state: written records can be read, and untrusted ones are refused."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_every_record_survives_a_round_trip(record: Readable) -> None:
 
 @pytest.mark.parametrize("record", [_PROGRESS, _IDENTITY, _CUT, _SCOPE, _TABLE, _ACCEPTED])
 def test_every_record_says_its_version(record: Readable) -> None:
-    """Also where it is the default: a reader of another version must be able to see it."""
+    """Also default values are written: a reader of another version must see them."""
     assert encode(record).startswith(b'{"version":1,')
 
 

@@ -1,4 +1,4 @@
-"""Full maps of the cut index keep every account ever opened, until its topic is deleted; what that means to readers."""
+"""Full maps of the cut index keep the counts of every partition until its topic is deleted; effects on readers."""
 
 from __future__ import annotations
 
