@@ -75,8 +75,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
             the one after the last record of this or an earlier transaction; counts include tombstones; the hash is
             `cdc.publish.ledger.roll` over all records of the partition since its count began.
         full: `changed` has every partition, also those that this transaction did not change, and those of tables that
-            are no longer captured, until their topic is deleted. Earlier versions left the latter out; their counts
-            then continued in the same run, and started again in a later one.
+            are no longer captured, until their topic is deleted. A count that is left out would start again when its
+            table returns, and no reader could distinguish that from continuing. Earlier versions left them out; their
+            counts continued in the same run, and started again in a later one.
         since_lsn: with `full`, where the counts began (0: with the log).
     """
 

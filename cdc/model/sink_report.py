@@ -117,7 +117,7 @@ class SinkSummary(msgspec.Struct, frozen=True, kw_only=True):
 _WORST_FIRST: Final = ("WAITING", STUCK, "STARTING", "CATCHING_UP", "RUNNING", STOPPED)
 
 
-def evidence(reports: list[SinkReport], now_ms: float, *, members: int = 0) -> SinkSummary:
+def summarize_reports(reports: list[SinkReport], now_ms: float, *, members: int = 0) -> SinkSummary:
     """Derive the current state. `members`: members of the consumer group, including those that died recently."""
     if not reports:
         return SinkSummary(state=UNKNOWN if members else STOPPED, workers=0, age_s=None, report=None)

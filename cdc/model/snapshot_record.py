@@ -53,7 +53,8 @@ class SnapshotRecord(msgspec.Struct, frozen=True, kw_only=True):
         relation: pg_class.oid; a table that was dropped and recreated is a different one.
         state: complete or running.
         number: 1 for the first snapshot of the table, and so on.
-        began_lsn, ended_lsn: position of the log at begin and end; 0: not yet.
+        began_lsn, ended_lsn: position of the log at begin and end; 0: not yet. `ended_lsn` tells which DDL the snapshot
+            covers, so a snapshot of only some rows does not change it.
         row_count: rows that the snapshot has written so far.
         leaves: by pg_class.oid as text; kept until the snapshot is complete.
         form: identifies the columns that were read; after DDL, finished blocks are read again.

@@ -26,7 +26,7 @@ create table latest (
     xid integer, read integer not null, absent text not null, seen integer not null default 0
 ) without rowid
 """
-_STRANGE: Final = "create table strange (name text primary key, at integer) without rowid"
+_UNKNOWN: Final = "create table unknown_name (name text primary key, at integer) without rowid"
 _COLUMNS: Final = "name, key, topic_partition, at, row, kept, schema_id, epoch, lsn, ts_ms, xid, read, absent"
 _PUT: Final = f"insert or replace into latest ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - ours
 
@@ -74,7 +74,7 @@ class KeyStates:
         self._db.execute("pragma journal_mode = off")
         self._db.execute(f"pragma cache_size = -{CACHE_KIB}")
         self._db.execute(_SCHEMA)
-        self._db.execute(_STRANGE)
+        self._db.execute(_UNKNOWN)
         self._db.execute("begin")
 
     def close(self) -> None:
@@ -103,36 +103,36 @@ class KeyStates:
             found.update((row[0], self._known(row)) for row in self._db.execute(query, some))
         return found
 
-    def see(self, keys: Sequence[bytes]) -> None:
+    def mark_seen(self, keys: Sequence[bytes]) -> None:
         """Mark keys that the other side has."""
         self._db.executemany("update latest set seen = 1 where name = ?", [(key,) for key in keys])
 
     def unseen(self, *, deleted: bool = False) -> Iterator[bytes]:
-        """Yield live keys that were not marked by `see`; with `deleted` also deleted ones."""
+        """Yield live keys that were not marked by `mark_seen`; with `deleted` also deleted ones."""
         live = "" if deleted else " and row is not null"
         for (key,) in self._db.execute(f"select name from latest where seen = 0{live}"):  # noqa: S608 - ours
             yield key
 
-    def note(self, key: bytes, mark: int) -> None:
+    def mark(self, key: bytes, mark: int) -> None:
         """Mark a key with a number above 1; the latest mark counts."""
         self._db.execute("update latest set seen = ? where name = ?", (mark, key))
 
-    def noted(self, mark: int) -> int:
+    def marked_count(self, mark: int) -> int:
         """Return the number of keys with that mark."""
         (count,) = self._db.execute("select count(*) from latest where seen = ?", (mark,)).fetchone()
         return int(count)
 
-    def add_strange(self, names: Iterable[tuple[str, int]]) -> None:
+    def add_unknown_names(self, names: Iterable[tuple[str, int]]) -> None:
         """Add names in the store, with their versions, whose key the store does not tell."""
-        self._db.executemany("insert or ignore into strange values (?, ?)", list(names))
+        self._db.executemany("insert or ignore into unknown_name values (?, ?)", list(names))
 
-    def explain(self, names: Iterable[str]) -> None:
+    def remove_names(self, names: Iterable[str]) -> None:
         """Remove names that belong to keys of the topic."""
-        self._db.executemany("delete from strange where name = ?", [(name,) for name in names])
+        self._db.executemany("delete from unknown_name where name = ?", [(name,) for name in names])
 
-    def strange(self) -> Iterator[tuple[str, int]]:
+    def unknown_names(self) -> Iterator[tuple[str, int]]:
         """Yield the remaining names and versions."""
-        yield from self._db.execute("select name, at from strange order by name")
+        yield from self._db.execute("select name, at from unknown_name order by name")
 
     def live_count(self) -> int:
         """Return the number of live keys."""

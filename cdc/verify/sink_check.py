@@ -44,7 +44,7 @@ ROUND_S: Final = 0.3  # between rounds: a sink commits every 100 ms
 DECIDE_S: Final = 30.0  # time limit for the rounds of one batch of suspects
 
 _EXPIRED: Final = 2
-_UNTOLD: Final = 3
+_UNDECIDABLE: Final = 3
 
 _T = TypeVar("_T")
 _Blocked: TypeAlias = Callable[[TopicPartition], frozenset[bytes]]
@@ -110,7 +110,7 @@ class _Check:
         self._sides = sides
         self._topic = topic
         self._told = told
-        self._latest = KeyStates(topic.topic, sides.sample)
+        self._states = KeyStates(topic.topic, sides.sample)
         self._places = [(topic.topic, partition) for partition in range(topic.partition_count)]
         self._at: dict[TopicPartition, int] = {}
         self._found = TableFindings(table=topic.table, topic=topic.topic)
@@ -118,7 +118,7 @@ class _Check:
         self._lossy = sides.target if isinstance(sides.target, Lossy) else None
 
     def close(self) -> None:
-        self._latest.close()
+        self._states.close()
 
     def run(self) -> TableFindings:
         low = self._sides.reader.end_offsets([self._topic.topic])
@@ -129,11 +129,11 @@ class _Check:
         self._told("again", len(suspects))
         for some in slices(suspects, ROUND_KEYS):
             self._settle(some)
-        for names in slices(self._latest.strange(), REQUEST_KEYS):
+        for names in slices(self._states.unknown_names(), REQUEST_KEYS):
             self._foreign(names)
         self._found.blocked = len(self._blocked)
-        self._found.expired = self._latest.noted(_EXPIRED)
-        self._found.undecided += self._latest.noted(_UNTOLD)
+        self._found.expired = self._states.marked_count(_EXPIRED)
+        self._found.undecided += self._states.marked_count(_UNDECIDABLE)
         return self._found
 
     def _advance(self) -> None:
@@ -142,7 +142,7 @@ class _Check:
         until = {place: max(at, min(committed.get(place, at), ends[place])) for place, at in self._at.items()}
         count = 0
         for batch in self._sides.reader.read(self._at, until):
-            self._latest.take(batch)
+            self._states.take(batch)
             count += len(batch)
             self._told("fold", count)
         self._at = until
@@ -156,17 +156,17 @@ class _Check:
         suspects: set[bytes] = set()
         for some in slices(sides.target.stored_keys(self._topic.topic), REQUEST_KEYS):
             mine = [one for one in some if one.key is not None and sides.sample.has(one.key)]
-            known = self._latest.get([one.key for one in mine if one.key is not None])
-            self._latest.see([one.key for one in mine if one.key is not None])
+            known = self._states.get([one.key for one in mine if one.key is not None])
+            self._states.mark_seen([one.key for one in mine if one.key is not None])
             for one in mine:
                 key = one.key or b""
                 if self._judge(key, [_change(known.get(key))], one, ends) is not None:
                     suspects.add(key)
                 if key not in known and one.content is not None:
                     unknown.add(key)
-            self._latest.add_strange((one.name, one.version) for one in some if one.key is None)
-        suspects.update(self._latest.unseen(deleted=self._lossy is not None))
-        found.compared += self._latest.live_count() + len(unknown)
+            self._states.add_unknown_names((one.name, one.version) for one in some if one.key is None)
+        suspects.update(self._states.unseen(deleted=self._lossy is not None))
+        found.compared += self._states.live_count() + len(unknown)
         yield from sorted(suspects)
 
     def _foreign(self, names: Sequence[tuple[str, int]]) -> None:
@@ -228,9 +228,9 @@ class _Check:
         held: dict[bytes, StoredKey | None] = {}
         for some in slices(keys, REQUEST_KEYS):
             held.update(zip(some, sides.target.read_keys(self._topic.topic, some), strict=True))
-        self._latest.explain(one.name for one in held.values() if one is not None and one.version < 0)
+        self._states.remove_names(one.name for one in held.values() if one is not None and one.version < 0)
         ends = self._ends()
-        known = self._latest.get(keys)
+        known = self._states.get(keys)
         later = self._later(known, held, ends)
         wrong: dict[bytes, _Suspect] = {}
         for key in keys:
@@ -270,7 +270,7 @@ class _Check:
                 if key in keys:
                     records.setdefault(key, []).extend(of_key)
         return {
-            key: [state.change for state in self._latest.states(of_key, known.get(key))]
+            key: [state.change for state in self._states.states(of_key, known.get(key))]
             for key, of_key in records.items()
         }
 
@@ -308,10 +308,10 @@ class _Check:
         if AllowedDifference.ACCEPTED in excuses:
             return None
         if AllowedDifference.EXPIRED in excuses:
-            self._latest.note(key, _EXPIRED)
+            self._states.mark(key, _EXPIRED)
             return None
         if AllowedDifference.UNKNOWN in excuses and not self._sides.repair:
-            self._latest.note(key, _UNTOLD)
+            self._states.mark(key, _UNDECIDABLE)
             self._found.show("undecided", _shown(key))
             return None
         return kind

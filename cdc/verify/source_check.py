@@ -114,14 +114,14 @@ class SourceCheck:
         self._rows = rows
         self._told = told
         self._form = sides.form(topic)
-        self._latest = KeyStates(topic, sides.sample, self._name, self._form)
+        self._states = KeyStates(topic, sides.sample, self._name, self._form)
         self._horizon = _Horizon()
         self._at: dict[int, int] = {}
         self._found = TableFindings(table=table, topic=topic)
 
     def close(self) -> None:
         """Delete the state of the topic."""
-        self._latest.close()
+        self._states.close()
 
     def run(self) -> TableFindings:
         """Compare the table. Raises CutNotReached and errors of Kafka and PostgreSQL."""
@@ -144,7 +144,7 @@ class SourceCheck:
         came: dict[bytes, list[LogRecord]] = {}
         count = 0
         for batch in self._sides.reader.read(start, until):
-            self._latest.take(batch)
+            self._states.take(batch)
             count += len(batch)
             self._told("fold", count)
             for key, of_key in records_by_key(batch).items() if watched else ():
@@ -157,12 +157,12 @@ class SourceCheck:
         found, suspects, compared = self._found, [], 0
         for page in self._rows.pages():
             mine = {key: row for key, row in page.items() if self._sides.sample.has(key)}
-            known = self._latest.get(list(mine))
-            self._latest.see(list(mine))
+            known = self._states.get(list(mine))
+            self._states.mark_seen(list(mine))
             suspects += [key for key, row in mine.items() if differs(row, known.get(key)) is not None]
             compared += len(mine)
             self._told("compare", compared)
-        extra = list(self._latest.unseen())
+        extra = list(self._states.unseen())
         found.compared = compared + len(extra)
         return sorted({*suspects, *extra})
 
@@ -209,7 +209,7 @@ class SourceCheck:
 
     def _round(self, keys: Sequence[bytes]) -> tuple[dict[bytes, _Suspect], list[bytes]]:
         """Return the keys that are wrong in this round, and those that it cannot decide."""
-        before = self._latest.get(keys)
+        before = self._states.get(keys)
         moment = self._rows.moment(keys)
         self._horizon.take(moment, self._at)
         came = self._fold(self._sides.cut(moment.lsn), frozenset(keys))
@@ -217,7 +217,7 @@ class SourceCheck:
         unclear: list[bytes] = []
         for key in keys:
             known = before.get(key)
-            states = [known, *self._latest.states(came.get(key, ()), known)]
+            states = [known, *self._states.states(came.get(key, ()), known)]
             row = moment.rows.get(key)
             event = as_of(moment.snapshot, states, self._horizon.has)
             if isinstance(event, Unclear):

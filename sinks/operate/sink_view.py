@@ -15,7 +15,7 @@ from cdc.kafka.group_offsets import GroupAdmin, GroupOffsets
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.run_state import State
-from cdc.model.sink_report import UNKNOWN, SinkSummary, decode, evidence, is_report, needs_operator
+from cdc.model.sink_report import UNKNOWN, SinkSummary, decode, is_report, needs_operator, summarize_reports
 from cdc.model.topic_names import sink_group, sink_state_topic
 from sinks.contract import TopicPartition
 from sinks.operate.applied_lsn import AppliedCutFinder
@@ -135,7 +135,9 @@ class SinkViewer:
 
     def _evidence(self, control: Mapping[bytes, bytes], members: int) -> SinkSummary:
         reports = [decode(value) for key, value in control.items() if is_report(key)]
-        return evidence([one for one in reports if one is not None], self._clock.wall_s() * 1000, members=members)
+        return summarize_reports(
+            [one for one in reports if one is not None], self._clock.wall_s() * 1000, members=members
+        )
 
     def busy(self, name: str) -> str:
         """Return `AppliedView.busy` of a sink of any kind."""

@@ -242,7 +242,7 @@ def _one_look(patch: pytest.MonkeyPatch) -> None:
     """The first look through the store is believed."""
 
     def decide(self: sink_check._Check, suspects: list[bytes]) -> tuple[Mapping[bytes, Any], list[bytes]]:
-        known = self._latest.get(suspects)
+        known = self._states.get(suspects)
         held = dict(zip(suspects, self._sides.target.read_keys(self._topic.topic, suspects), strict=True))
         newest = {key: one.change for key, one in known.items()}
         return {

@@ -1,4 +1,4 @@
-"""The audit beside capture: stops or warns by name, never disturbs capture otherwise, and is never silently over."""
+"""The audit beside capture stops or warns by name, never disturbs capture otherwise, and never ends silently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class Scene:
-    """A follower whose audits are of a log in memory; `steps` are called before its looks at the log, one each."""
+    """A follower that audits a log in memory; each of `steps` is called before one read of the log."""
 
     def __init__(self, settings: Audit, steps: Sequence[Callable[[], object]] = ()) -> None:
         self.writer = LogWriter()
@@ -154,7 +154,7 @@ def test_reading_takes_as_long_as_the_limit_says() -> None:
 
 
 class Broker:
-    """Settings of a topic, and an offset for each time asked for."""
+    """Settings of a topic, and an offset for each requested time."""
 
     def __init__(self, configs: Mapping[str, str] | TailraceError) -> None:
         self.configs = configs

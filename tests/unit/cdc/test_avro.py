@@ -1,4 +1,4 @@
-"""What the specification of Avro says of bytes, and what must be refused; tests/property/test_avro.py has the rest."""
+"""Bytes that Avro's specification requires, and values that must be refused; see also tests/property/test_avro.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decoder against what a real server sent; and the writer that every other test uses, byte for byte."""
+"""The decoder, and the writer that other tests use, agree byte for byte with the output of a real server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_server_sent_every_message_there_is() -> None:
 
 
 def test_our_writer_writes_what_the_server_wrote() -> None:
-    """The property tests feed on this writer, so it must not be a dialect of its own."""
+    """Property tests depend on this writer, so it must write exactly what a server writes."""
     for payload in payloads():
         assert server.encode(decode(payload)) == payload
 

@@ -1,4 +1,4 @@
-"""How topics are shared out over requests."""
+"""Topics are divided into requests that the controller accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error table: which class of ours each code of Kafka becomes."""
+"""The error table: the error class for each Kafka error code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is concluded from librdkafka's log lines, and which of them are logged."""
+"""Conclusions from librdkafka's log lines, and which lines are logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`schema_id`: the same for the same shape, another one for every change that changes the bytes."""
+"""`schema_id` is the same for the same shape, and differs after every change that affects the bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _id(relation: Relation = _RELATION, key: tuple[str, ...] = ("id",), options:
 
 
 def test_schema_id_is_eight_hex_digits_that_never_change() -> None:
-    """The literal is the promise: consumers have stored it."""
+    """The literal must never change: consumers have stored it."""
     assert _id() == "22bfc5e0"
 
 
@@ -73,7 +73,7 @@ def test_key_and_options_are_part_of_the_schema() -> None:
 
 
 def test_type_that_the_catalog_has_forgotten_is_another_schema() -> None:
-    """Its rows look otherwise than they did, so the record that explains them must not take the place of the former."""
+    """Its rows have a different form, so their schema record must not replace the former one."""
     forgotten = table_schema(_RELATION, ("id",), {}, EncodeOptions())
 
     assert forgotten.encodings[2].encoding == "text"

@@ -1,4 +1,4 @@
-"""What becomes of a row, promise by promise; tests/property/test_transcoder.py holds all rows against a model."""
+"""Records of rows, one guarantee per test; tests/property/test_transcoder.py compares all rows with a model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_both_keys_of_a_key_change_go_to_their_own_partitions() -> None:
 
 
 def test_update_that_repeats_its_key_stays_an_update() -> None:
-    """The server sends the old key also when only its place outside the row changed."""
+    """The server also sends the old key when only its storage outside the row changed."""
     (record,) = _records(Update(customer_table.OID, "K", (b"7", None, None), (b"7", b"Ann", None)))
 
     assert _document(record)["op"] == "u"
@@ -90,7 +90,7 @@ def test_value_that_was_not_sent_is_left_out_and_named() -> None:
 
 
 def test_old_key_says_nothing_of_the_other_columns() -> None:
-    """It has nulls where it has nothing; they must not become values of what was not sent."""
+    """The old key has nulls for other columns; they must not replace values that were not sent."""
     (record,) = _records(Update(customer_table.OID, "K", (b"7", None, None), (b"7", b"Ann", UNCHANGED)))
     *_, created = _records(Update(customer_table.OID, "K", (b"7", None, None), (b"8", b"Ann", UNCHANGED)))
 
@@ -166,7 +166,7 @@ def test_row_the_server_cannot_mean_is_a_decode_error(message: Message, schema: 
     ],
 )
 def test_partitions_are_those_of_the_java_client(data: bytes, hashed: int) -> None:
-    """Values of org.apache.kafka.common.utils.UtilsTest.testMurmur2; the model every other test uses stands on them."""
+    """Values of org.apache.kafka.common.utils.UtilsTest.testMurmur2; the model of the other tests depends on them."""
     assert murmur2(data) == hashed
 
 

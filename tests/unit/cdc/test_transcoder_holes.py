@@ -1,4 +1,4 @@
-"""Records whose rows lack values: what is noted of them, and what becomes of them when values are found."""
+"""Records that lack values: how they are tracked, and how they are completed when the values are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UPDATE = Update(customer_table.OID, "", None, (b"7", b"Ann", UNCHANGED))
 
 
 class Site:
-    """A transcoder of customers that notes holes."""
+    """A transcoder of customers that tracks incomplete records."""
 
     def __init__(self, schema: TableSchema | None = None, options: TranscodeOptions = customer_table.OPTIONS) -> None:
         self.buffer = TopicBuffer(customer_table.TOPIC, 3)
@@ -31,7 +31,7 @@ class Site:
         self.transcoder = Transcoder(schema or customer_table.schema(), self.buffer, options, self.holes)
 
     def update(self, message: Message, ordinal: int = 5) -> int:
-        """Returns the bytes that are expected."""
+        """Return the expected size of the missing values."""
         return self.transcoder.update(server.frame(message), customer_table.STAMP, ordinal)
 
     @property
@@ -40,7 +40,7 @@ class Site:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The newest event that is no delete."""
+        """Return the newest event that is not a delete."""
         events = [json.loads(value) for _, value, _ in self.records if value is not None]
         found: dict[str, Any] = [event for event in events if event["op"] != "d"][-1]
         return found

@@ -1,4 +1,4 @@
-"""A row larger than the topic takes: capture stops and says which, or leaves out what it was told to."""
+"""A row larger than the topic allows stops capture by name, or large columns are left out if configured."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_omit_leaves_a_column_out_of_both_images() -> None:
 
 
 def test_row_whose_key_is_too_large_is_refused_even_with_omit() -> None:
-    """A key column is never left out: the record would stand for another row."""
+    """A key column is never left out: the record would belong to another row."""
     with pytest.raises(RowRefused):
         _records(Insert(customer_table.OID, (b"7", _BIG, b"n")), "omit", key=("name",))
 

@@ -1,4 +1,4 @@
-"""How `cdc verify` reads records of each format, and the state they give."""
+"""`cdc verify` decodes records of each format and derives the state of their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc.verify.partition_check`: what a partition must be, and the name of everything it may not be."""
+"""`cdc.verify.partition_check` accepts a correct partition and names every fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a row of the source and what the log says of it differ, and when that cannot be told: pure."""
+"""Rules for when a source row differs from the log, and when that cannot be decided. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values `cdc.verify` works with: rows in normal form, the cut index, reports."""
+"""Values of `cdc.verify`: rows in normal form, the cut index, reports."""
 
 from __future__ import annotations
 

@@ -8,7 +8,17 @@ import pytest
 
 from cdc.cli import sink_lines, sink_status_command
 from cdc.cli.output import table
-from cdc.model.sink_report import OLD_S, STUCK_S, SinkReport, decode, encode, evidence, is_report, report_of, worker_key
+from cdc.model.sink_report import (
+    OLD_S,
+    STUCK_S,
+    SinkReport,
+    decode,
+    encode,
+    is_report,
+    report_of,
+    summarize_reports,
+    worker_key,
+)
 from sinks.operate.sink_view import reported
 from sinks.state.pause_records import PAUSE_KEY, is_control
 
@@ -21,7 +31,7 @@ def report(state: str = "RUNNING", *, age_s: float = 0.0, **more: Any) -> SinkRe
 
 def document(*reports: SinkReport, members: int = 0) -> dict[str, Any]:
     """As `cdc sink status --json` has it."""
-    found = evidence(list(reports), _NOW_MS, members=members)
+    found = summarize_reports(list(reports), _NOW_MS, members=members)
     return {"name": "fast", "state": found.state, **reported(found)}
 
 
