@@ -215,6 +215,6 @@ def _translated() -> Iterator[None]:
             raise
         raise ConfigError(
             "contracts need the package 'jsonschema-rs', which is not installed",
-            hint="it is an extra",
+            hint="install the extra",
             command="pip install 'tailrace[capture,outbox]'",
         ) from error

@@ -206,17 +206,19 @@ def _ask(
         with output.waiting("reading blocked keys"):
             chosen = [row for row in view.blocked() if choice.fits(row)]
         if not chosen:
-            _say(as_json, action, done=0, refused=[], waiting=0)
+            _print_result(as_json, action, done=0, refused=[], waiting=0)
             return EXIT_OK
         records = sum(row.block.record_count for row in chosen)
         if not output.confirm(f"Skip {records} dead letters of {len(chosen)} keys?", yes=yes):
             raise UsageError("nothing was skipped", hint="answer y, or pass --yes")
         view.ask(chosen, action)
         if no_wait:
-            _say(as_json, action, done=0, refused=[], waiting=len(chosen))
+            _print_result(as_json, action, done=0, refused=[], waiting=len(chosen))
             return EXIT_OK
         refused, waiting = _wait(view, chosen)
-    _say(as_json, action, done=len(chosen) - len(refused) - len(waiting), refused=refused, waiting=len(waiting))
+    _print_result(
+        as_json, action, done=len(chosen) - len(refused) - len(waiting), refused=refused, waiting=len(waiting)
+    )
     return EXIT_FAILED if refused or waiting else EXIT_OK
 
 
@@ -233,7 +235,7 @@ def _wait(view: DeadLetterView, chosen: Sequence[BlockedRow]) -> tuple[list[Bloc
             before = len(waiting)
 
 
-def _say(as_json: bool, action: Action, *, done: int, refused: Sequence[BlockedRow], waiting: int) -> None:
+def _print_result(as_json: bool, action: Action, *, done: int, refused: Sequence[BlockedRow], waiting: int) -> None:
     if as_json:
         output.show_json(
             {"action": action, "done": done, "refused": [_row(row, "") for row in refused], "waiting": waiting}

@@ -255,7 +255,7 @@ def _translated() -> Iterator[None]:
             raise
         raise ConfigError(
             f"migrations need the package {error.name!r}, which is not installed",
-            hint="it is an extra",
+            hint="install the extra",
             command="pip install 'tailrace[capture,outbox]'",
         ) from error
 

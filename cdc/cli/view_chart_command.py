@@ -123,7 +123,7 @@ def draw(picture: Picture, file: Path) -> None:
     except ImportError as error:
         raise LocalError(
             "charts need the package 'matplotlib', which is not installed",
-            hint="it is an extra",
+            hint="install the extra",
             command="pip install 'tailrace[charts]'",
         ) from error
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
