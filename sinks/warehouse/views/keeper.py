@@ -27,9 +27,10 @@ from sinks.warehouse.planner.choose import PLANS, choose, measured, usual
 from sinks.warehouse.views.definition import BoundView, View, bind, bind_each, inputs
 from sinks.warehouse.views.version_diff import AMONG_MAX, Pin, ReplacedRows
 from sinks.warehouse.views.view_records import check_changed_key, check_key, key_columns
-from sinks.warehouse.views.view_run import Computed, CutTables, Kept, PlanBook, Replaced, Summed, run_views
+from sinks.warehouse.views.view_run import CutTables, Kept, PlanBook, Step, Summed, run_views
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _FORCED: Final = "its file requests it"
@@ -133,54 +134,44 @@ class ViewKeeper:
             yield view
         self.computing = ""
 
-    def _commit(
-        self,
-        commit: CutCommit,
-        step: Computed | Replaced | Summed,
-        requested: _Requested,
-        began_s: float,
-    ) -> None:
+    def _commit(self, commit: CutCommit, step: Step, requested: _Requested, began_s: float) -> None:
         name, sha = step.view.name, step.view.sha
         state = commit.views.get(name)
         number = layout.split_beside(name)[1] or (1 if state is None else state.generation)
         try:
-            self._check_key(step, state)
+            rows = step.rows()
+            self._check_key(step, rows, state)
         except ViewRefused as error:
             step.left_behind()
             self._keep(commit, name, error.message)
             return
-        if isinstance(step, Replaced):
-            change, plan = step.change, "affected"
-            step.committed(commit.view_keys(name, change.keys, change.rows, sql_sha=sha, generation=number))
-            keys, rows = change.keys.num_rows, change.rows.num_rows
-        elif isinstance(step, Summed):
-            sums, plan = step.sums, "delta" if step.change is not None else "recompute"
-            step.committed(commit.view_sums(name, sums, sql_sha=sha, generation=number))
-            keys, rows = 0 if sums.keys is None else sums.keys.num_rows, sums.rows.num_rows
+        change = step.change
+        if isinstance(step, Summed):
+            version = commit.view_sums(name, step.sums, sql_sha=sha, generation=number)
+        elif change is not None:
+            version = commit.view_keys(name, change.keys, rows, sql_sha=sha, generation=number)
         else:
-            try:
-                found = step.rows()
-                if step.view.view.header.key:
-                    check_key(name, found, step.view.view.header.key)
-            except ViewRefused as error:
-                step.left_behind()
-                self._keep(commit, name, error.message)
-                return
-            step.committed(commit.view(name, found, sql_sha=sha, generation=number))
-            keys, rows, plan = 0, found.num_rows, "recompute"
+            version = commit.view(name, rows, sql_sha=sha, generation=number)
+        step.committed(version)
+        keys = 0 if change is None else change.keys.num_rows
         self.behind[name] = ""
         self._note_moved(step, state, commit.views[name])
         took_s = self._clock.monotonic_s() - began_s
-        reason = step.reason or requested.why
-        record = PlanRecord(plan=plan, reason=reason, keys=keys, rows=rows)
+        record = PlanRecord(plan=step.plan, reason=step.reason or requested.why, keys=keys, rows=rows.num_rows)
         commit.planned(name, _recorded(state.plan if state else None, requested, took_s, record))
         log.get().info(
-            "view_planned", view=name, plan=plan, reason=reason, keys=keys, rows=rows, seconds=round(took_s, 3)
+            "view_planned",
+            view=name,
+            plan=record.plan,
+            reason=record.reason,
+            keys=keys,
+            rows=record.rows,
+            seconds=round(took_s, 3),
         )
 
-    def _note_moved(self, step: Computed | Replaced | Summed, before: ViewState | None, now: ViewState) -> None:
+    def _note_moved(self, step: Step, before: ViewState | None, now: ViewState) -> None:
         """Keep what was replaced, for the view's topic, if it is little and the only difference between versions."""
-        change = None if isinstance(step, Computed) else step.change
+        change = step.change
         if change is None or before is None or before.generation != now.generation:
             return
         if not step.view.view.header.publish or change.rows.num_rows > AMONG_MAX:
@@ -189,22 +180,20 @@ class ViewKeeper:
         old, new = Pin(table, before.version), Pin(table, now.version)
         self.moved[step.view.name] = ReplacedRows(old, new, change.keys, change.rows)
 
-    def _check_key(self, step: Computed | Replaced | Summed, state: ViewState | None) -> None:
-        """Check that a view's key is still unique; a view computed whole is checked later. Raises ViewRefused."""
-        key, name = step.view.view.header.key, step.view.name
-        if not key or isinstance(step, Computed):
+    def _check_key(self, step: Step, rows: pa.Table, state: ViewState | None) -> None:
+        """Check that the key of a view, if it has one, is still unique. Raises ViewRefused."""
+        key, name, change = step.view.view.header.key, step.view.name, step.change
+        if not key:
             return
-        if isinstance(step, Summed) and step.change is None:
-            check_key(name, step.sums.rows, key)
+        if change is None:
+            check_key(name, rows, key)
             return
-        change = step.change
-        assert change is not None, "a replacement has keys"
         before = None
         if state is not None and not {one.lower() for one in change.keys.column_names} <= {one.lower() for one in key}:
-            wanted = {*change.keys.column_names, *key_columns(name, change.rows.schema, key)}
+            wanted = {*change.keys.column_names, *key_columns(name, rows.schema, key)}
             table = pinned(self._location, layout.view(name, state.generation), state.version)
             before = table.to_pyarrow_dataset().to_table(columns=sorted(wanted))
-        check_changed_key(name, change.keys, change.rows, key, before)
+        check_changed_key(name, change.keys, rows, key, before)
 
     def left(self, commit: CutCommit, name: str, reason: str) -> None:
         """Leave a view behind that cannot run."""

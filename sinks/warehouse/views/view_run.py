@@ -5,11 +5,8 @@ This module decides and computes; the caller commits:
     for step in run_views(spark, views, lake, cut, plans=plans):
         if isinstance(step, Kept):
             ...                                       # its version stays; `reason` goes into the manifest
-        elif isinstance(step, Replaced):
-            version = ...                             # commit step.change: keys, and their rows
-            step.committed(version)
         else:
-            version = ...                             # commit step.rows()
+            version = ...                             # commit step.rows(), whole or in place of step.change's keys
             step.committed(version)                   # before the next step: other views may read it
 
 A view is due if a table or view it reads changed, if its SQL changed, or if it was left behind before. Then it is kept
@@ -19,6 +16,7 @@ reason, while a table that it reads is being snapshotted: its rows would not be 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +27,7 @@ from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import Sums
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import captured, spelled
+from sinks.warehouse.planner.choose import PlanName
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
 from sinks.warehouse.spark.sql_guard import guarded
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Computed", "CutTables", "Kept", "PlanBook", "Replaced", "Summed", "run_views"]
+__all__ = ["Computed", "CutTables", "Kept", "PlanBook", "Replaced", "Step", "Summed", "run_views"]
 
 SNAPSHOTTING: Final = "snapshotting"
 
@@ -59,21 +58,49 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Computed:
-    """A view to commit whole. `frame` is lazy; `rows` computes it.
+class Step(ABC):
+    """A view to commit. The caller must call `committed` or `left_behind` before it takes the next view.
 
     Attributes:
-        reason: why the view is recomputed.
+        reason: why the view is kept in this way; "" if its plan was requested.
     """
 
     view: BoundView
-    frame: DataFrame
-    reason: str = ""
+    reason: str
     version: int | None = field(default=None, init=False)
     is_left: bool = field(default=False, init=False)
 
+    @property
+    def plan(self) -> PlanName:
+        """The plan that the step runs."""
+        return "recompute"
+
+    @property
+    def change(self) -> Replacement | None:
+        """Keys of the view and their new rows; None if all rows are replaced."""
+        return None
+
+    @abstractmethod
     def rows(self) -> pa.Table:
-        """Return the result, in the driver. Raises ViewRefused if values do not fit the SQL, LakeUnready otherwise."""
+        """Return the rows to write, in the driver. Raises ViewRefused if values do not fit, else SparkFailed."""
+
+    def committed(self, version: int) -> None:
+        """Record which version of its table the result became."""
+        self.version = version
+
+    def left_behind(self) -> None:
+        """Record that it could not be kept: views that read it are left behind as well."""
+        self.is_left = True
+
+
+@dataclass(slots=True)
+class Computed(Step):
+    """A view to commit whole. `frame` is lazy; `rows` computes it."""
+
+    frame: DataFrame
+
+    def rows(self) -> pa.Table:
+        """See `Step`."""
         from pyspark.errors import PySparkException
 
         try:
@@ -81,61 +108,47 @@ class Computed:
         except PySparkException as error:
             raise failure(self.view, error) from error
 
-    def committed(self, version: int) -> None:
-        """Record which version of its table the result became."""
-        self.version = version
-
-    def left_behind(self) -> None:
-        """Record that it could not be computed: views that read it are left behind as well."""
-        self.is_left = True
-
 
 @dataclass(slots=True)
-class Summed:
+class Summed(Step):
     """A view to commit together with its sums, whole or only the groups that changed."""
 
-    view: BoundView
     sums: Sums
-    reason: str
-    version: int | None = field(default=None, init=False)
-    is_left: bool = field(default=False, init=False)
+
+    @property
+    def plan(self) -> PlanName:
+        """See `Step`."""
+        return "recompute" if self.sums.keys is None else "delta"
 
     @property
     def change(self) -> Replacement | None:
-        """The groups that changed, and their rows; None if everything is rewritten."""
+        """See `Step`: the groups that changed."""
         return None if self.sums.keys is None else Replacement(self.sums.keys, self.sums.rows)
 
-    def committed(self, version: int) -> None:
-        """Record which version of its table it became."""
-        self.version = version
-
-    def left_behind(self) -> None:
-        """Record that it could not be kept: views that read it are left behind as well."""
-        self.is_left = True
+    def rows(self) -> pa.Table:
+        """See `Step`."""
+        return self.sums.rows
 
 
 @dataclass(slots=True)
-class Replaced:
-    """A view of which only the rows of some keys are committed.
+class Replaced(Step):
+    """A view of which only the rows of some keys are committed."""
 
-    Attributes:
-        change: these keys and their rows.
-        reason: why it is kept by this plan; "" if the plan was requested.
-    """
+    replacement: Replacement
 
-    view: BoundView
-    change: Replacement
-    reason: str
-    version: int | None = field(default=None, init=False)
-    is_left: bool = field(default=False, init=False)
+    @property
+    def plan(self) -> PlanName:
+        """See `Step`."""
+        return "affected"
 
-    def committed(self, version: int) -> None:
-        """Record which version of its table it became."""
-        self.version = version
+    @property
+    def change(self) -> Replacement:
+        """See `Step`."""
+        return self.replacement
 
-    def left_behind(self) -> None:
-        """Record that it could not be kept: views that read it are left behind as well."""
-        self.is_left = True
+    def rows(self) -> pa.Table:
+        """See `Step`."""
+        return self.replacement.rows
 
 
 def run_views(
@@ -146,7 +159,7 @@ def run_views(
     *,
     plans: Mapping[str, str] | None = None,
     book: PlanBook | None = None,
-) -> Iterator[Computed | Replaced | Summed | Kept]:
+) -> Iterator[Step | Kept]:
     """Yield each view in the given order, in which each view must follow the views it reads.
 
     A view whose SQL Spark refuses is left behind; the reason names file and line.
@@ -182,7 +195,7 @@ def run_views(
                 continue
             if step.version is None:
                 raise InvariantError(f"view {view.name} was computed and not committed", view=view.name)
-            run.done(view, step.version, None if isinstance(step, Computed) else step.change)
+            run.done(view, step.version, step.change)
     finally:
         run.close()
 
@@ -229,20 +242,20 @@ class _Run:
         if change is not None:
             self._inputs.replaced(table, change)
 
-    def step(self, view: BoundView) -> Computed | Replaced | Summed | Kept:
+    def step(self, view: BoundView) -> Step | Kept:
         """Return the view by the requested plan, if possible. Raises ViewRefused."""
         frame = self._frame(view)
         whole = self._must_be_whole(view)
         wanted = self._plans.get(view.name, "recompute")
         if wanted == "recompute" or (whole and wanted == "affected"):
-            return Computed(view, frame, whole)
+            return Computed(view, whole, frame)
         try:
             if wanted == "delta":
                 return self._summed(view, frame, whole=bool(whole))
             change = self._replacement(view, frame)
         except Unplannable as found:
-            return Computed(view, frame, str(found))
-        return Replaced(view, change, "") if change.keys.num_rows else Kept(view, "")
+            return Computed(view, str(found), frame)
+        return Replaced(view, "", change) if change.keys.num_rows else Kept(view, "")
 
     def close(self) -> None:
         """Drop the temporary views."""
@@ -320,11 +333,11 @@ class _Run:
                 if sums is None or plan.delta is None:
                     raise
                 found = summed(self._spark, self._inputs, view, plan, changed=changed, schema=frame.schema, state=None)
-                return Summed(view, found, f"its sums were recounted: {refused}")
+                return Summed(view, f"its sums were recounted: {refused}", found)
         if sums is None:
-            return Summed(view, found, "its sums were counted for the first time since this plan was chosen")
+            return Summed(view, "its sums were counted for the first time since this plan was chosen", found)
         # The sums may change without a row of the view: both are as of this cut, or neither.
-        return Summed(view, found, "") if found.keys is not None and found.keys.num_rows else Kept(view, "")
+        return Summed(view, "", found) if found.keys is not None and found.keys.num_rows else Kept(view, "")
 
     def _check_table(self, table: str, version: int, frame: DataFrame) -> None:
         """Check that the rows that stay have the same columns as the new ones."""
