@@ -102,5 +102,5 @@ def test_debeziums_option_that_cannot_be_had_is_refused_by_its_name(option: str,
 
 
 def test_option_of_debezium_that_says_something_else_than_ours_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"and \[outbox\] has"):
+    with pytest.raises(ConfigError, match=r"but \[outbox\] has"):
         config("[outbox]\ncolumns = {id = 'a'}\n[outbox.debezium]\n'table.field.event.id' = 'b'")
