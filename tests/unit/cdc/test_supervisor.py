@@ -127,13 +127,13 @@ def ran(machine: Machine) -> list[str]:
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [
-        (0, AfterExit.DONE),
-        (1, AfterExit.AGAIN),
-        (2, AfterExit.PERSON),
-        (3, AfterExit.PERSON),
-        (-9, AfterExit.AGAIN),
-        (-15, AfterExit.AGAIN),
-        (137, AfterExit.AGAIN),
+        (0, AfterExit.STOPPED),
+        (1, AfterExit.RESTART),
+        (2, AfterExit.NEEDS_OPERATOR),
+        (3, AfterExit.NEEDS_OPERATOR),
+        (-9, AfterExit.RESTART),
+        (-15, AfterExit.RESTART),
+        (137, AfterExit.RESTART),
     ],
 )
 def test_exit_code_alone_says_what_becomes_of_a_sink(code: int, wanted: AfterExit) -> None:
@@ -350,7 +350,7 @@ def test_sink_that_does_not_end_in_time_is_killed() -> None:
 def test_without_a_sink_in_the_configuration_there_is_nothing_to_supervise() -> None:
     config = parse('name = "shop"\n[source]\ndsn = "dbname=shop"\n[kafka]\nbootstrap = "kafka:9092"\n', {})
 
-    with pytest.raises(UsageError, match="has no sinks") as caught:
+    with pytest.raises(UsageError, match="needs a sink") as caught:
         run_capture(config, sinks=lambda _: LastingChild(obedient=True))
 
     assert "[sinks." in caught.value.hint
