@@ -1,4 +1,4 @@
-"""cdc.toml and the environment: strict, and every refusal names the key."""
+"""Reading cdc.toml and the environment: strict, and every error names the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Debezium's names in `[encode]`: taken where the JSON is the same, refused with a reason where it is not."""
+"""Debezium's options in `[encode]`: accepted if the JSON is the same, else rejected with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `encode.format` goes together with, and what is refused before anything starts."""
+"""Settings that conflict with `encode.format` are rejected before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`[outbox]`: names of topics that could meet others are refused, and Debezium's options mean ours or are refused."""
+"""`[outbox]`: topic names that could clash are rejected; Debezium's options are translated or rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that come while the process is ending already (RELIABILITY E1)."""
+"""Signals that arrive while the process is already exiting."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ARTIFACT = Artifact(SHA256, len(CONTENT), "org.acme", "tool", "1.0")
 
 
 class Counted:
-    """A progress that counts bytes."""
+    """Counts the reported bytes."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
@@ -45,7 +45,7 @@ def no_sleep(seconds: float) -> None:
 
 @pytest.fixture
 def mirror(tmp_path: Path) -> Path:
-    """A repository in a folder, which a file: address reaches as https: does another."""
+    """A repository in a folder, with a file: URL instead of an https: URL."""
     file = tmp_path / "mirror" / ARTIFACT.path
     file.parent.mkdir(parents=True)
     file.write_bytes(CONTENT)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def archive(*names: str) -> bytes:
-    """A jar as they are served: a tar, packed by xz, in a zip."""
+    """Return a jar like the published ones: a tar, compressed with xz, in a zip."""
     inner, outer = io.BytesIO(), io.BytesIO()
     with tarfile.open(fileobj=inner, mode="w:xz") as tar:
         for name in names:

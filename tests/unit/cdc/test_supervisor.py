@@ -1,4 +1,4 @@
-"""`cdc run --with-sinks`: what becomes of a sink whose process has ended, without any process."""
+"""`cdc run --with-sinks`: restarts of sinks whose process has ended, without real processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DEADLINE_S = 10.0
 
 
 class ScriptedChild:
-    """Ends at once with `code`, after `run_s` on the clock of its machine."""
+    """Ends immediately with `code`, after `run_s` on the clock of its machine."""
 
     def __init__(self, machine: Machine, code: int) -> None:
         self.pid = 7
@@ -62,7 +62,7 @@ class ScriptedChild:
 
 
 class Machine:
-    """Starts what `codes` says; an OSError is raised instead. `pauses_s` are those between starts."""
+    """Starts children that end with `codes`; raises an OSError among them. `pauses_s` are the pauses between starts."""
 
     def __init__(self, *codes: int | OSError, run_s: float = 0.0, report: SinkReport | None = None) -> None:
         self.codes = list(codes)
@@ -92,7 +92,7 @@ class Machine:
 
 
 class LastingChild:
-    """Runs until it is killed, or asked when it is `obedient`."""
+    """Runs until it is killed, or until SIGTERM if it is `obedient`."""
 
     def __init__(self, *, obedient: bool) -> None:
         self.pid = 7
@@ -118,7 +118,7 @@ class LastingChild:
 
 
 def ran(machine: Machine) -> list[str]:
-    """The events that are logged meanwhile."""
+    """Return the log events of a run."""
     with structlog.testing.capture_logs() as told:
         machine.keeper.run()
     return [str(event["event"]) for event in told]
@@ -205,7 +205,7 @@ def test_sink_that_another_process_ended_stays_down_and_shows_it() -> None:
 
 
 def view_of(report: SinkReport | None, *, after_s: float = 0.0) -> SinkView:
-    """Of a process that runs and sent `report` so long ago; a clock that stands still."""
+    """Return the view of a running process that sent `report` some time ago, on a stopped clock."""
     child, clock, stop = LastingChild(obedient=True), ManualClock(), threading.Event()
     child.report = report
     keeper = Keeper("lake", lambda _: child, clock, stop)
@@ -310,7 +310,7 @@ def test_stop_in_a_pause_starts_nothing_any_more() -> None:
 
 
 def test_sink_is_asked_to_end_once_however_often_it_is_closed() -> None:
-    """A second SIGTERM would end it in the middle of a cut."""
+    """A second SIGTERM would end the sink in the middle of a cut."""
     child, stop = LastingChild(obedient=False), threading.Event()
     keeper = Keeper("lake", lambda _: child, SystemClock(), stop)
     thread = threading.Thread(target=keeper.run)
@@ -367,7 +367,7 @@ def test_child_logs_as_its_parent_and_ends_with_it() -> None:
 
 
 def test_process_sees_the_end_of_its_input_when_its_parent_is_gone() -> None:
-    """The parent's end of the pipe goes with the parent; here it is closed."""
+    """The parent's end of the pipe closes with the parent; here the test closes it."""
     process = SinkProcess(
         [sys.executable, "-c", "import sys; sys.exit(5 if sys.stdin.read() == '' else 1)"], os.environ, reports=False
     )
