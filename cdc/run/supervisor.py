@@ -152,7 +152,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._report: SinkReport | None = None
-        self._asked = False
+        self._terminated = False
         self._down = False
         self._starts = 0
         self._exit_code: int | None = None
@@ -167,8 +167,8 @@ class Keeper:
     def terminate(self) -> None:
         """Send SIGTERM once; a second one would end the process at once. Set `stop` before."""
         with self._lock:
-            if self._child is not None and not self._asked:
-                self._asked = True
+            if self._child is not None and not self._terminated:
+                self._terminated = True
                 self._child.terminate()
 
     def kill(self) -> None:
@@ -213,16 +213,16 @@ class Keeper:
             wait=tenacity.wait_exponential(**half) + tenacity.wait_random_exponential(**half),
             retry=tenacity.retry_if_result(bool),
             stop=tenacity.stop_when_event_set(self._stop),
-            before_sleep=self._tell_pause,
+            before_sleep=self._log_pause,
             sleep=self._pause,
-            retry_error_callback=_leave_it,
+            retry_error_callback=_stopped,
         )
         retrying(self._failed)
 
     def _failed(self) -> bool:
         """Run the process once. Returns whether to pause before the next run."""
         began_s = self._clock.monotonic_s()
-        code = self._ended()
+        code = self._run_once()
         if code is None:
             return True
         if self._stop.is_set():
@@ -232,7 +232,7 @@ class Keeper:
             self._operator_failures = 0
         match what:
             case AfterExit.RESTART:
-                log.get().warning("sink_ended", sink=self.sink, **_how(code))
+                log.get().warning("sink_ended", sink=self.sink, **_exit_fields(code))
                 return self._clock.monotonic_s() - began_s < HEALTHY_S
             case AfterExit.NEEDS_OPERATOR:
                 self._wait_for_operator(code)
@@ -270,7 +270,7 @@ class Keeper:
         )
         self._pause(pause_s)
 
-    def _ended(self) -> int | None:
+    def _run_once(self) -> int | None:
         """Start the process and return its exit code when it ends; None if it could not be started."""
         with self._lock:
             if self._stop.is_set():
@@ -287,7 +287,7 @@ class Keeper:
             self._child, self._report, self._exit_code = None, child.report, code
         return code
 
-    def _tell_pause(self, state: tenacity.RetryCallState) -> None:
+    def _log_pause(self, state: tenacity.RetryCallState) -> None:
         seconds = state.next_action.sleep if state.next_action else 0.0
         log.get().info("sink_restarts", sink=self.sink, failures=state.attempt_number, after_s=round(seconds, 1))
 
@@ -409,9 +409,9 @@ def sink_command(sink: str, config: Path, *, json_logs: bool, instance: str = ""
     return [*command, "--json-logs"] if json_logs else command
 
 
-def _leave_it(_: tenacity.RetryCallState) -> None:
+def _stopped(_: tenacity.RetryCallState) -> None:
     """Return when `stop` is set during a pause."""
 
 
-def _how(code: int) -> dict[str, int]:
+def _exit_fields(code: int) -> dict[str, int]:
     return {"signal": -code} if code < 0 else {"exit_code": code}
