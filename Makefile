@@ -1,5 +1,5 @@
-# The two commands a newcomer needs are `make demo` and `make test`. Everything else is a part of them, or takes long.
-# Needs Python >= 3.11 with venv. Java >= 17 is used where it is; otherwise a JDK comes as a wheel.
+# New here? Run `make demo` and `make test`. All other targets are parts of them, or run for a long time.
+# Needs Python >= 3.11 with venv. Uses an installed Java >= 17, else the JRE of a wheel.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -7,17 +7,17 @@ BIN    := $(VENV)/bin
 READERS := .venv-readers
 PYTEST := $(BIN)/python -m pytest -q
 
-# Tests start `cdc` a thousand times; to compile all modules anew takes a third of each start.
+# Tests start `cdc` a thousand times; compiling all modules again would take a third of each start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # Every target is a command, none a file.
 .PHONY: quick-lane capture-lane slow-lane $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
-help: ## this list
+help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(VENV)/ready ## the virtual environment, every package by hash
+setup: $(VENV)/ready ## create the virtual environment, every package by hash
 
 $(VENV)/ready: constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Tailrace needs Python >= 3.11, this is %d.%d; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -26,84 +26,84 @@ $(VENV)/ready: constraints.txt pyproject.toml
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: setup ## a live database, captured exactly once, with a Spark view, and the proof at the end
+demo: setup ## capture a live database exactly once, with a lake, an index and a cache, and prove it
 	@$(BIN)/python -m cdc.demo
 
-demo-capture: setup ## the same without Spark, under two minutes
+demo-capture: setup ## the demo with capture only, under two minutes
 	@$(BIN)/python -m cdc.demo --capture-only
 
-# Three lanes of about the same length, for two cores: a test on servers takes about half a core. A tier that
-# fails does not keep the tiers behind it from running: one run tells all.
+# Three lanes of about the same length, for two cores: a test on servers uses about half a core. If a tier fails, the
+# next tiers still run, so one run shows all failures.
 LANES := quick-lane capture-lane slow-lane
 quick-lane: TIERS := static unit property fresh spark contract e2e
 capture-lane: TIERS := integration
 slow-lane: TIERS := faults
 
-test: setup ## everything CI runs, in three lanes
+test: setup ## run everything that CI runs, in three lanes
 	@$(MAKE) --no-print-directory -k -j3 --output-sync=line $(LANES)
 
 $(LANES):
 	@failed=; for tier in $(TIERS); do $(MAKE) --no-print-directory $$tier || failed="$$failed $$tier"; done; \
 		test -z "$$failed" || { echo "$@: failed:$$failed"; exit 1; }
 
-quick: static unit property ## without servers
-slow: integration faults ## capture on real servers
+quick: static unit property ## run the checks that need no servers
+slow: integration faults ## test capture on real servers
 
-static: setup ## ruff, mypy, import rules
+static: setup ## run ruff, mypy and the import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: setup ## under 10 s, no network
+unit: setup ## run the unit tests, no network
 	$(PYTEST) tests/unit tests/tidy
 
-property: setup ## Hypothesis, derandomised
+property: setup ## run the property tests, derandomized
 	$(PYTEST) tests/property
 
-fresh: setup ## simulation, snapshot models and properties with new seeds, two minutes; a failure names its command
+fresh: setup ## run simulation, models and properties with new seeds for two minutes; a failure prints its command
 	$(BIN)/python -m tests.fresh --seconds $${TAILRACE_FRESH_S:-120}
 
-contract: setup ## our edges against a real broker and database
+contract: setup ## test the modules at the edge against real servers
 	$(PYTEST) tests/contract
 
-integration: setup ## capture on real servers
+integration: setup ## test capture and commands on real servers
 	$(PYTEST) tests/integration
 
-spark: setup ## the lake: cuts, mirrors, histories, views
+spark: setup ## test the lake: cuts, mirrors, histories, views
 	$(PYTEST) tests/spark
 
-e2e: setup ## what the documents show, as shown
+e2e: setup ## run what the documentation shows
 	$(PYTEST) tests/e2e
 
-faults: setup ## what must survive: kills, restarts, stalls
+faults: setup ## test kills, restarts, stalls and other faults
 	$(PYTEST) tests/faults
 
-bench: setup ## speed and memory against pg_recvlogical, printed as JSON
+bench: setup ## measure speed and memory against pg_recvlogical, print JSON
 	$(BIN)/python -m tests.bench
 
-bench-debezium: setup ## the same beside Debezium, with the memory it needs and tuned snapshots; an hour, needs an idle machine
+bench-debezium: setup ## measure against Debezium with several heaps and tuned snapshots; an hour, on an idle machine
 	$(BIN)/python -m tests.bench --only debezium
 
-sink-backlog: setup ## a sink drains ten million events (fault table D7); TAILRACE_BACKLOG=n for another number
+sink-backlog: setup ## drain ten million events with one sink; TAILRACE_BACKLOG=n for another number
 	TAILRACE_BACKLOG=$${TAILRACE_BACKLOG:-10000000} $(PYTEST) -s --timeout 7200 tests/faults/test_sink_backlog.py
 
-sink-nemesis: setup ## ten minutes of random faults of everything under a search sink, then `cdc verify`
+sink-nemesis: setup ## run ten minutes of random faults of all servers of the sinks, then `cdc verify`
 	TAILRACE_NEMESIS_S=$${TAILRACE_NEMESIS_S:-600} $(PYTEST) -s tests/faults/test_sink_nemesis.py
 
-broker-cycles: setup ## 30 first starts and 30 restarts of Kafka under capture, cache, search and lake; how long each took
+broker-cycles: setup ## measure 30 first starts and 30 restarts of Kafka under capture, cache, search and lake
 	TAILRACE_BROKER_CYCLES=$${TAILRACE_BROKER_CYCLES:-30} $(PYTEST) -s --timeout 14400 tests/faults/test_broker_cycles.py
 
-outbox-storm: setup ## five minutes of kill -9 of a service and of capture, and rollbacks; its events once, in order
+outbox-storm: setup ## kill a service and capture for five minutes; each event must arrive once, in order
 	TAILRACE_STORM_S=$${TAILRACE_STORM_S:-300} $(PYTEST) -s --timeout 1800 tests/faults/test_outbox_storm.py
 
-outbox-pruner: setup ## 5,000 events a second for ten minutes: the outbox's table stays small
+outbox-pruner: setup ## write 5,000 events per second for ten minutes; the outbox table must stay small
 	$(BIN)/python -m tests.bench --only pruner --seconds $${TAILRACE_PRUNER_S:-600}
 
-kills: setup ## kill -9 at 30 random moments under load
+kills: setup ## kill capture with SIGKILL at 30 random moments under load
 	TAILRACE_KILLS=30 $(PYTEST) tests/faults -k kill
 
-faults-long: setup ## every fault of docs/reference/faults.md at its full length, an hour; its numbers at the end
+faults-long: setup ## run every fault of docs/reference/faults.md at full length, an hour; prints its numbers at the end
 	@rm -f $(CURDIR)/.faults-tally
 	TAILRACE_TALLY=$(CURDIR)/.faults-tally TAILRACE_FAULTS_LONG=1 TAILRACE_KILLS=200 TAILRACE_TERMS=200 \
 		TAILRACE_FAILPOINTS=44 TAILRACE_AWAY_S=300 TAILRACE_OUTAGE_S=60 TAILRACE_RECOVERIES=10 \
@@ -114,49 +114,49 @@ FAULTS_LONG := $(addprefix tests/faults/test_,kill.py failpoints.py outage.py re
 	large_rows.py network.py late_requests.py slow_broker.py broker_access.py takeover.py topics.py cluster.py) \
 	tests/integration/test_capture_transactions.py
 
-consumer-kills: setup ## kill -9 of a consumer of events, 20 times in 20,000 events
+consumer-kills: setup ## kill a consumer of events with SIGKILL 20 times in 20,000 events
 	TAILRACE_CONSUMER_KILLS=20 TAILRACE_CONSUMER_EVENTS=20000 $(PYTEST) --timeout 1200 tests/faults/test_outbox_consumer_kill.py
 
-snapshot-kills: setup ## 20 times kill -9 while five million rows are read under 2,000 updates a second
+snapshot-kills: setup ## kill capture 20 times during a snapshot of five million rows under 2,000 updates per second
 	TAILRACE_SNAPSHOT_ROWS=5000000 TAILRACE_SNAPSHOT_KILLS=20 $(PYTEST) -s tests/faults/test_snapshot_large.py
 
-add-table: setup ## 200 random orders of ALTER PUBLICATION ADD TABLE and open transactions
+add-table: setup ## test 200 random orders of ALTER PUBLICATION ADD TABLE and open transactions
 	TAILRACE_SCHEDULES=200 $(PYTEST) tests/integration/test_add_table.py
 
-lake-backlog: setup ## the lake: 2 GB of waiting rows, and 1.5 GB in one transaction, with the default memory; prints peaks
+lake-backlog: setup ## apply 2 GB of waiting rows, and 1.5 GB in one transaction, with the default memory; prints peaks
 	TAILRACE_LAKE_BACKLOG_MB=$${TAILRACE_LAKE_BACKLOG_MB:-2000} TAILRACE_LAKE_TRANSACTION_MB=$${TAILRACE_LAKE_TRANSACTION_MB:-1500} \
 		$(PYTEST) -s --timeout 7200 tests/spark/test_lake_backlog.py
 
-lake-kills: setup ## the lake: 200 cuts under load, 20 times kill -9, everything compared at every cut
+lake-kills: setup ## make 200 cuts under load with 20 kills, and compare everything at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
 
-view-proof: setup ## 240 cuts of fifty views, six seeds, ten times kill -9: each equals PostgreSQL's answer at its LSN
+view-proof: setup ## compare fifty views with PostgreSQL at the LSN of each of 240 cuts, with six seeds and ten kills
 	TAILRACE_VIEW_CUTS=$${TAILRACE_VIEW_CUTS:-40} TAILRACE_VIEW_SEEDS=$${TAILRACE_VIEW_SEEDS:-6} \
 		TAILRACE_VIEW_KILLS=$${TAILRACE_VIEW_KILLS:-10} $(PYTEST) -s --timeout 14400 tests/spark/viewshapes
 
-real-data: setup ## views over every flight of a year, against PostgreSQL
+real-data: setup ## compare views over every flight of a year with PostgreSQL
 	TAILRACE_FLIGHT_MONTHS=12 $(PYTEST) -s tests/spark/flights
 
-view-grid: setup ## what each plan of a view costs, bases of 200 k to 20 M rows; hours; raw data and plot into docs/measured
+view-grid: setup ## measure each plan of a view, for 200 k to 20 M rows; hours; writes data and plot to docs/measured
 	$(BIN)/python -m tests.bench.views --csv docs/measured/views.csv
 	$(BIN)/python -m tests.bench.viewplot docs/measured/views.csv docs/measured/views.png
 
-majors: setup ## capture and its faults on PostgreSQL 15, 16 and 17
+majors: setup ## test capture and its faults on PostgreSQL 15, 16 and 17
 	@failed=; for major in 15 16 17; do \
 		TAILRACE_TEST_POSTGRES=$$major $(PYTEST) tests/integration tests/faults --ignore tests/integration/test_local.py \
 			--ignore tests/faults/test_lake_commit.py || failed="$$failed $$major"; \
 	done; test -z "$$failed" || { echo "failed on PostgreSQL$$failed"; exit 1; }
 
-readers: setup $(READERS)/ready ## Flink, ClickHouse, DuckDB, kcat and Java's client read the topics
+readers: setup $(READERS)/ready ## read the topics with Flink, ClickHouse, DuckDB, kcat and the Java client
 	TAILRACE_READERS=$(CURDIR)/$(READERS)/bin/python $(PYTEST) --timeout 1200 tests/readers tests/integration/test_outside_readers.py
 
-# Flink pins packages that ours has newer, so it has an environment of its own. Everything is pinned: nothing to resolve.
+# Flink pins older versions of our packages, so it needs its own environment. Everything is pinned: nothing to resolve.
 $(READERS)/ready: tests/readers/requirements.txt
 	$(PYTHON) -m venv $(READERS)
 	$(READERS)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/readers/requirements.txt
 	@touch $@
 
-debezium-values: setup ## what Debezium writes for every type, from its own connector, into tests/golden/debezium.json
+debezium-values: setup ## record what Debezium's connector writes for every type, in tests/golden/debezium.json
 	$(BIN)/python -m tests.bench.debeziumvalues
 
 # Without -q: MkDocs would exit 0 in spite of broken links. The variable silences an advertisement.
@@ -168,25 +168,25 @@ site: setup ## build the documentation site in build/site, offline; a broken lin
 SEEDS ?= 20000
 FIRST ?= 0
 
-simulate: setup ## SEEDS histories of capture in a simulated world, from FIRST on; a failure names its seed
+simulate: setup ## simulate SEEDS histories of capture from seed FIRST on; a failure prints its seed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --processes 2
 
-fuzz: setup ## every property with new seeds, decoders among them, for ten minutes
+fuzz: setup ## run every property, including decoders, with new seeds for ten minutes
 	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=8 $(PYTEST) --timeout 1200 tests/property
 
-signal-fuzz: setup ## 20,000 random and hostile signals to capture on real servers, with latencies before and during
+signal-fuzz: setup ## send 20,000 random and hostile signals to capture; measures latencies before and during
 	TAILRACE_SIGNAL_FUZZ=$${TAILRACE_SIGNAL_FUZZ:-20000} $(PYTEST) -s --timeout 3600 tests/faults/test_signal_fuzz.py
 
-lock: ## renew constraints.txt and the readers' (maintainers; needs uv)
+lock: ## update constraints.txt and the readers' requirements (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		--extra capture --extra avro --extra outbox --extra search --extra cache --extra warehouse --extra charts --extra local --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/python docker/pins.py
 	uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		tests/readers/requirements.in -o tests/readers/requirements.txt
 
-docs: setup ## the generated pages of docs/reference
+docs: setup ## write the generated pages of docs/reference
 	$(BIN)/python docs/reference/generate.py
 	$(BIN)/python docs/reference/generate_cli.py
 
-clean: ## the virtual environments and caches; not the servers' data
+clean: ## remove the virtual environments and caches, but not the data of servers
 	rm -rf $(VENV) $(READERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

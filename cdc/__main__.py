@@ -1,4 +1,4 @@
-"""Entry point of the `cdc` command; says which extra is missing instead of a traceback."""
+"""Runs the `cdc` command. If a package is not installed, the error names the extra that contains it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main() -> None:
             raise
         sys.stderr.write(
             f"cdc: the package {error.name!r} is not installed\n"
-            "hint: the base package is for writing to an outbox; the service needs its extra\n"
+            "hint: the base package only writes to an outbox; the service needs the extra `capture`\n"
             "try:  pip install 'tailrace[capture]'\n"
         )
         sys.exit(1)

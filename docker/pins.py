@@ -2,9 +2,9 @@
 
     python docker/pins.py
 
-`requirements.txt` is what `tailrace[capture,avro,outbox,search,cache]` needs, `requirements-build.txt` what building
-the wheel needs. constraints.txt has more than an image should (test tools, local servers). A test fails while the lists
-differ from what this would write.
+`requirements.txt` has the packages for `tailrace[capture,avro,outbox,search,cache]`, `requirements-build.txt` those for
+building the wheel. constraints.txt has more than an image needs (test tools, local servers). A test fails if the lists
+are out of date.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOTICE: Final = "# Written by docker/pins.py from constraints.txt; run it again
 
 
 def pages() -> dict[str, str]:
-    """File name -> text of both lists."""
+    """Return file name -> text of both lists."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pinned = _pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
@@ -44,13 +44,13 @@ def pages() -> dict[str, str]:
 
 
 def _pinned(constraints: str) -> dict[str, str]:
-    """Each package's lines of constraints.txt: its pin and its hashes."""
+    """Return package -> its lines in constraints.txt: the pin and the hashes."""
     entries = re.findall(r"^[^\s#].*?(?=^[^\s#]|\Z)", constraints, re.MULTILINE | re.DOTALL)
     return {canonicalize_name(re.split(r"[=\[; ]", entry, maxsplit=1)[0]): entry for entry in entries}
 
 
 def _closure(direct: Iterable[str]) -> set[str]:
-    """Names of the packages and of everything they need on the image's Python."""
+    """Return the names of the packages and of all their dependencies on the image's Python."""
     found: set[str] = set()
     waiting = [Requirement(text) for text in direct]
     seen: set[tuple[str, tuple[str, ...]]] = set()

@@ -1,4 +1,4 @@
--- Something to capture: run once, when the database is made.
+-- An example table to capture. PostgreSQL runs this once, when it creates the database.
 create table customers (
     id int generated always as identity primary key,
     name text not null,

@@ -1,7 +1,7 @@
-"""Alembic's environment of the outbox tables; run by `outbox.migrate`, which hands in connection and settings.
+"""Alembic's environment for the outbox tables. `outbox.migrate` runs it and passes connection and settings.
 
-Knows no configuration file and no URL. The version table lies in the schema of the tables, so that the history is
-theirs alone, whatever else uses Alembic in the database.
+It reads no configuration file and no URL. The version table is in the schema of the tables, so that other uses of
+Alembic in the database have their own history.
 """
 
 from __future__ import annotations

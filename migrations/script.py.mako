@@ -1,7 +1,7 @@
 """${message}
 
-Revision ${up_revision}, after ${down_revision | comma,n}. Say in `phase` when it is to run: "pre" before the release
-that needs it is deployed (the release before must work with it), "post" when no process of the old one runs any more.
+Revision ${up_revision}, after ${down_revision | comma,n}. Set `phase`: "pre" runs before the deployment of the release
+that needs it (the previous release must work with it), "post" after the last process of the old release has ended.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from outbox.migrate import settings_of
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 phase = "pre"
-drops = ()  # fields of outbox.table_names.Names: tables whose rows are lost on the way down
+drops = ()  # fields of outbox.table_names.Names: tables whose rows a downgrade deletes
 
 
 def upgrade() -> None:
-    """Make it."""
+    """Apply the revision."""
     ${upgrades if upgrades else "pass"}
 
 
 def downgrade() -> None:
-    """Undo it."""
+    """Revert the revision."""
     ${downgrades if downgrades else "pass"}

@@ -1,8 +1,8 @@
-"""Runs the randomised tests with seeds that were never run before, for a limited time.
+"""Runs the randomized tests with new seeds, for a limited time.
 
 ``python -m tests.fresh --seconds 120`` divides the time between the simulation of capture, the snapshot models and the
-properties of Hypothesis. It prints the seeds it draws. A failure prints the command that repeats it alone, and the exit
-code is 1.
+properties of Hypothesis. It prints the seeds that it draws. A failure prints the command that repeats only this case,
+and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.property.snapshot_history import Joined
 from tests.simulation.history import History, quiet
 
 Model: TypeAlias = Callable[[int], object]
-"""Runs the history of a seed; raises when it breaks an obligation."""
+"""Runs the history of a seed. Raises if the history violates an obligation."""
 
 _SEED_BITS: Final = 40
 
@@ -39,7 +39,7 @@ def simulated(seed: int) -> None:
     with quiet():
         violation = History(seed).run().violation
     if violation is not None:
-        raise AssertionError(f"broken obligation: {violation}") from violation
+        raise AssertionError(f"violated obligation: {violation}") from violation
 
 
 SNAPSHOT_MODELS: Final[Mapping[str, Model]] = {
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def drawn(models: Mapping[str, Model], seconds: float) -> bool:
-    """Run consecutive seeds from a random one on, each on every model, until the time is over or one fails."""
+    """Run consecutive seeds from a random one on every model, until the deadline or a failure."""
     first = seed = secrets.randbits(_SEED_BITS)
     print(f"{', '.join(models)}: fresh seeds from {first} on", flush=True)
     ends_s = time.monotonic() + seconds
@@ -87,10 +87,10 @@ def drawn(models: Mapping[str, Model], seconds: float) -> bool:
 
 
 def kept(name: str, model: Model, seed: int) -> bool:
-    """Run a history. A failure is printed with the command that repeats it."""
+    """Run a history. Prints a failure with the command that repeats it."""
     try:
         model(seed)
-    except Exception:  # noqa: BLE001 - a crash is a finding as well as a broken obligation
+    except Exception:  # noqa: BLE001 - a crash is a finding, like a violated obligation
         traceback.print_exc()
         print(f"FAILED; repeat it with: python -m tests.fresh --model {name} --seed {seed}", flush=True)
         return False
@@ -98,9 +98,9 @@ def kept(name: str, model: Model, seed: int) -> bool:
 
 
 def properties(seconds: float) -> bool:
-    """Run properties of Hypothesis in random order, each with a random seed, until the time is over.
+    """Run properties of Hypothesis in random order, each with a random seed, until the deadline.
 
-    `tests/conftest.py` draws the order and the seeds from one number, and names the command of each failure.
+    `tests/conftest.py` draws the order and the seeds from one number, and prints the command of each failure.
     """
     seed = secrets.randbits(32)
     print(f"properties: order and seeds are drawn from {seed}", flush=True)

@@ -1,1 +1,1 @@
-"""Pinned files from a Maven repository, the Java to run them, and the cache folder both live in."""
+"""Downloads of pinned files, the Java that runs them, and the cache folder of both."""

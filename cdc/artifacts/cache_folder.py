@@ -1,4 +1,4 @@
-"""The cache folder: one process at a time in a part of it, and files that are there whole or not at all."""
+"""Writes files and folders into the cache atomically, and locks parts of it against other processes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _POLL_S: Final = 0.05
 
 @contextlib.contextmanager
 def locked(file: Path, *, machine: Machine, deadline_s: float) -> Iterator[None]:
-    """Hold the lock of that name; it goes with the process, so a crash leaves nothing to clean up.
+    """Hold the lock `file`. The lock ends with the process, so a crash needs no cleanup.
 
-    Not reentrant. The file stays: removing it would let two processes hold two locks of one name.
+    Not reentrant. The file is never removed: otherwise two processes could hold two locks with the same name.
 
     Raises:
-        LocalError: another process held it for longer than `deadline_s` seconds.
+        LocalError: another process held the lock for longer than `deadline_s` seconds.
     """
     machine.folder(file.parent)
     end = time.monotonic() + deadline_s
@@ -41,7 +41,7 @@ def locked(file: Path, *, machine: Machine, deadline_s: float) -> Iterator[None]
                 if time.monotonic() > end:
                     raise LocalError(
                         f"another command has held {file} for {deadline_s:.0f} s",
-                        hint="wait for it, or look for it",
+                        hint="wait for it to end, or find it",
                         command=f"fuser -v {file}",
                     ) from error
                 time.sleep(_POLL_S)
@@ -49,12 +49,12 @@ def locked(file: Path, *, machine: Machine, deadline_s: float) -> Iterator[None]
 
 
 def copy_trees(sources: Mapping[str, Path], target: Path, *, machine: Machine) -> None:
-    """Copy folders of programs so that every user can read them, unless the copies are there already.
+    """Copy folders with programs so that every user can read them. Does nothing if `target` exists.
 
     Args:
-        sources: by their names in `target`; programs may find each other by where they lie.
-        target: carries the version in its name, so that a copy never goes stale. It appears whole or not at all.
-        machine: whose cache it is in.
+        sources: folders by their names in `target`; programs may refer to each other by relative paths.
+        target: its name contains the version, so a copy never becomes stale. It is complete or absent.
+        machine: the machine that owns the cache.
     """
 
     def copy(folder: Path) -> None:
@@ -65,12 +65,12 @@ def copy_trees(sources: Mapping[str, Path], target: Path, *, machine: Machine) -
 
 
 def make_tree(fill: Callable[[Path], None], target: Path, *, machine: Machine) -> None:
-    """Have `fill` write programs into a folder that every user can read, unless `target` is there already.
+    """Let `fill` write programs into a folder that every user can read. Does nothing if `target` exists.
 
     Args:
-        fill: given an empty folder beside `target`.
-        target: carries the version in its name. It appears whole or not at all.
-        machine: whose cache it is in.
+        fill: is called with an empty temporary folder, which is then renamed to `target`.
+        target: its name contains the version. It is complete or absent.
+        machine: the machine that owns the cache.
     """
     if target.exists():
         return
@@ -86,7 +86,7 @@ def make_tree(fill: Callable[[Path], None], target: Path, *, machine: Machine) -
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a small file into a folder of ours that the servers' user reads: whole, or not at all."""
+    """Write a small file atomically, readable for the servers' user."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_text(text)
     part.chmod(0o644)
@@ -94,10 +94,10 @@ def write_file(path: Path, text: str) -> None:
 
 
 def copy_file(source: Path, target: Path, *, machine: Machine) -> None:
-    """Copy a file that the servers' user may have written into the cache: whole, or not at all.
+    """Copy a file that the servers' user may have written into the cache, atomically.
 
     Raises:
-        OSError: it is no file, or a link, which as root we must not follow.
+        OSError: `source` is not a file, or it is a link: root must not follow links of another user.
     """
     machine.folder(target.parent)
     part = target.with_name(f"{target.name}.{os.getpid()}.part")

@@ -1,4 +1,4 @@
-"""Who is told how far a download is."""
+"""The protocol for reporting the progress of downloads."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told what is going on while servers are made ready. Called from several threads at once."""
+    """Receives progress reports while servers are prepared. Several threads call it concurrently."""
 
     def step(self, text: str) -> None:
-        """Something that takes a moment begins; one line for people."""
+        """Report that a longer step begins; `text` is one line."""
 
     def begin(self, what: str, total_bytes: int) -> None:
-        """A download of `total_bytes` begins under the name `what`."""
+        """Report that the download `what` of `total_bytes` begins."""
 
     def advance(self, what: str, count_bytes: int) -> None:
-        """`count_bytes` more of it are here; negative when a broken download starts over."""
+        """Report that `count_bytes` more have arrived; negative if a failed download starts over."""
 
     def end(self, what: str) -> None:
-        """The download named `what` is over, well or not."""
+        """Report that the download `what` has ended, successfully or not."""
 
 
 class NoProgress:
-    """Progress for nobody."""
+    """Ignores all reports."""
 
     def step(self, text: str) -> None:
         """See `Progress`."""

@@ -1,7 +1,7 @@
-"""Fetches the jars of a lock file into the cache, several at once, and believes none it has not hashed.
+"""Downloads the artifacts of a lock file into the cache, in parallel, and verifies their checksums.
 
-A file is written beside its place and renamed when its checksum is right, so what has its name is whole; it is hashed
-again before each use all the same (45 MB take 40 ms, 2026-11-21), because disks and people change files.
+A download is written to a temporary file and renamed once its checksum is correct. Every use verifies the checksum
+again (45 MB take 40 ms, 2026-11-21), because a disk or a person may have changed the file.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from cdc.artifacts.lock_file import Artifact
     from cdc.artifacts.machine import Machine
 
-# One connection a file; 8 filled a 300 Mbit/s line, and a repository may throttle more.
+# One connection per file: 8 filled a line of 300 Mbit/s, and a repository may throttle more connections.
 _PARALLEL: Final = 8
 _TRIES_MAX: Final = 5
 _TIMEOUT_S: Final = 60.0
 _CHUNK_BYTES: Final = 1 << 16
-# Somebody else may be fetching the same jars over a slow line; then ours are there when they are done.
+# Another process may download the same artifacts over a slow line; this one then uses them.
 _LOCK_DEADLINE_S: Final = 900.0
 
 
 def base_url(machine: Machine) -> str:
-    """The address of the Maven repository, without a slash at its end.
+    """Return the address of the Maven repository, without a trailing slash.
 
     Raises:
-        LocalError: none is set and the package that knows the ordinary one is missing.
+        LocalError: no address is configured, and the package with the default address is missing.
     """
     if machine.maven_url:
         return machine.maven_url.rstrip("/")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR, which does not concern us
+            warnings.simplefilter("ignore")  # it warns about a missing XDG_RUNTIME_DIR, which is irrelevant here
             jgo = importlib.import_module("jgo")
     except ModuleNotFoundError as error:
         raise LocalError(
-            "the address of a Maven repository is not known",
+            "no address of a Maven repository is configured",
             hint="install the `local` extra, or set MAVEN_REPO_URL to a mirror",
             command="pip install 'tailrace[local]'",
         ) from error
@@ -65,10 +65,10 @@ def fetch(
     label: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[Path]:
-    """Have every artifact in the cache, verified. Returns their files in the order of `artifacts`.
+    """Download missing artifacts and verify all. Returns their files in the order of `artifacts`.
 
     Raises:
-        LocalError: the repository cannot be reached, lacks a file, or serves another one than was pinned.
+        LocalError: the repository is unreachable, or a file is missing or has a wrong checksum.
     """
     root = machine.cache / "maven"
     files = [root / artifact.path for artifact in artifacts]
@@ -117,7 +117,7 @@ def _fetch_all(
         for job in jobs:
             job.result()
     finally:
-        # After a failure nothing further is begun; what is under way ends by itself.
+        # After a failure no further download begins; running ones end by themselves.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -129,7 +129,7 @@ def _fetch_one(
     sleep: Callable[[float], None],
 ) -> None:
     url = f"{base}/{artifact.path}"
-    part = file.with_name(f"{file.name}.part")  # we hold the lock, so a part that is there is a dead one
+    part = file.with_name(f"{file.name}.part")  # this process holds the lock, so an existing part is a leftover
     cause: Exception | None = None
     for attempt in range(_TRIES_MAX):
         if attempt:
@@ -154,12 +154,12 @@ def _fetch_one(
 
 
 def _download(url: str, part: Path, size_bytes: int, advance: Callable[[int], None]) -> str:
-    """Write what `url` serves to `part` and return its sha256. A transfer that breaks takes its progress back."""
+    """Download `url` to `part`. Returns its sha256, or "" if the size differs; a failure reverts the progress."""
     done = 0
     digest = hashlib.sha256()
     whole = False
     try:
-        # The address is the operator's own, so whatever scheme it has is meant: file: is a mirror too.
+        # The operator configures the address, so every scheme is allowed: a mirror may be a file: URL.
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response, part.open("wb") as out:  # noqa: S310
             while chunk := response.read(_CHUNK_BYTES):
                 digest.update(chunk)
@@ -178,12 +178,12 @@ def _download(url: str, part: Path, size_bytes: int, advance: Callable[[int], No
 def _failure(artifact: Artifact, base: str, cause: Exception | None) -> LocalError:
     if cause is None:
         return LocalError(
-            f"{base} serves another {artifact.coordinate} than the one that is pinned",
-            hint="something between the repository and here changes files: a proxy, or a damaged mirror",
+            f"checksum mismatch of {artifact.coordinate} from {base}",
+            hint="a proxy or a damaged mirror changes files; check it, or set MAVEN_REPO_URL to another mirror",
             coordinate=artifact.coordinate,
         )
     return LocalError(
-        f"cannot fetch {artifact.coordinate} from {base}: {cause}",
-        hint="check the network and proxy, or set MAVEN_REPO_URL to a mirror; what is here already is kept",
+        f"cannot download {artifact.coordinate} from {base}: {cause}",
+        hint="check network and proxy, or set MAVEN_REPO_URL to a mirror; finished downloads are kept",
         coordinate=artifact.coordinate,
     )

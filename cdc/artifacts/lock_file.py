@@ -1,8 +1,8 @@
-"""The lock file of a Java server: which files it needs, and the checksum each must have. Pure.
+"""Parses lock files, which list the artifacts of a server with their checksums. Pure.
 
-One file a line: ``sha256 size group:artifact:version[:classifier][@packaging] folder``, a jar unless it says otherwise.
-It names no registry: the address of one comes from `cdc.artifacts.fetch.base_url`. A maintainer makes it with Maven, a
-user only ever reads it.
+Each line is one file: ``sha256 size group:artifact:version[:classifier][@packaging] folder``; the default packaging is
+jar. A lock file contains no address of a repository, see `cdc.artifacts.fetch.base_url`. Maintainers create it with
+Maven.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-# A part of a coordinate becomes a part of a path, so nothing in it may climb out of the cache folder.
+# Parts of a coordinate become parts of a path, so they must not lead out of the cache folder.
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
@@ -25,7 +25,7 @@ _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 class Artifact:
     """One pinned file of a Maven repository.
 
-    `folder` says where it lies in the server's program, as ``lib`` or ``modules/reindex``.
+    `folder` is its folder in the server's program, for example ``lib`` or ``modules/reindex``.
     """
 
     sha256: str
@@ -39,27 +39,27 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """The file's own name, as Maven's repository layout gives it."""
+        """The file name in Maven's repository layout."""
         tail = f"-{self.classifier}" if self.classifier else ""
         return f"{self.artifact}-{self.version}{tail}.{self.packaging}"
 
     @property
     def path(self) -> str:
-        """Where it lies below the root of a repository; slashes, never absolute."""
+        """The path below the root of a repository, with slashes; never absolute."""
         return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file_name}"
 
     @property
     def coordinate(self) -> str:
-        """The name people know it by."""
+        """The Maven coordinate, for messages."""
         tail = f":{self.classifier}" if self.classifier else ""
         return f"{self.group}:{self.artifact}:{self.version}{tail}"
 
 
 def parse_lock(text: str, *, name: str) -> tuple[Artifact, ...]:
-    """Read a lock file, in its own order; blank lines and ``#`` comments are skipped.
+    """Parse a lock file and keep its order; blank lines and ``#`` comments are skipped. `name` is for messages.
 
     Raises:
-        LocalError: a line is not one, or two lines name the same file. `name` is the file it speaks of.
+        LocalError: a line is invalid, or two lines name the same file.
     """
     artifacts: dict[str, Artifact] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -69,7 +69,7 @@ def parse_lock(text: str, *, name: str) -> tuple[Artifact, ...]:
         if artifact is None or artifact.path in artifacts:
             raise LocalError(
                 f"{name}: line {number} is not `sha256 size group:artifact:version folder`, or repeats a file",
-                hint="the lock file is part of the package: install it again",
+                hint="the lock file is part of the package; reinstall the package",
                 file=name,
                 line=number,
             )
@@ -78,11 +78,11 @@ def parse_lock(text: str, *, name: str) -> tuple[Artifact, ...]:
 
 
 def version_of(artifacts: Iterable[Artifact], artifact: str) -> str:
-    """The pinned version of the artifact of that name; raises LocalError when the lock has none."""
+    """Return the pinned version of an artifact. Raises LocalError if the lock file does not contain it."""
     for candidate in artifacts:
         if candidate.artifact == artifact:
             return candidate.version
-    raise LocalError(f"the lock file names no artifact {artifact}", hint="install the package again")
+    raise LocalError(f"artifact {artifact} is not in the lock file", hint="reinstall the package")
 
 
 def _parse_line(fields: list[str]) -> Artifact | None:

@@ -1,12 +1,12 @@
-"""What of this machine matters to local servers: folders, the user to run as, where things come from.
+"""Describes this machine for downloads and local servers: folders, the servers' user, sources of programs.
 
-The only file of `cdc.artifacts` and `cdc.local` that reads the environment:
+This is the only file of `cdc.artifacts` and `cdc.local` that reads the environment:
 
     TAILRACE_CACHE    folder for downloads and data    default $XDG_CACHE_HOME/tailrace, ~/.cache/tailrace;
-                                                       as root /var/cache/tailrace (root's home is closed to others)
-    MAVEN_REPO_URL    a mirror of the Maven repository default: the one the jgo package knows
-    JAVA              the `java` to run Kafka with     default: the best found, see `cdc.artifacts.java`
-    JAVA_HOME         the home of a Java for Spark     default: as for Kafka, see `installed` in `cdc.artifacts.java`
+                                                       for root /var/cache/tailrace (others cannot read root's home)
+    MAVEN_REPO_URL    a mirror of the Maven repository default: the address in the jgo package
+    JAVA              the `java` that runs Kafka       default: see `find_java` in `cdc.artifacts.java`
+    JAVA_HOME         the home of a Java for Spark     default: see `installed` in `cdc.artifacts.java`
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cdc.errors import LocalError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# PostgreSQL refuses to run as root, and nothing that listens should; this user exists on every Unix.
+# PostgreSQL refuses to run as root, and no server should. This user exists on every Unix.
 _UNPRIVILEGED_USER: Final = "nobody"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """An unprivileged user to run servers as, because we are root."""
+    """The unprivileged user that runs the servers, if this process runs as root."""
 
     name: str
     uid: int
@@ -37,7 +37,7 @@ class ServerUser:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything the servers are told about where they run. `account` None means: as ourselves."""
+    """Properties of this machine. Without an `account`, servers run as the current user."""
 
     cache: Path
     account: ServerUser | None = None
@@ -48,12 +48,12 @@ class Machine:
 
     @property
     def stacks(self) -> Path:
-        """The folder that holds one folder for each named stack."""
+        """The folder with one folder per named stack."""
         return self.cache / "stacks"
 
     @classmethod
     def here(cls, environ: Mapping[str, str] | None = None) -> Machine:
-        """Describe this machine; `environ` is the process environment unless a test gives another."""
+        """Describe this machine. `environ` replaces the environment of the process in tests."""
         env = os.environ if environ is None else environ
         root = os.geteuid() == 0
         return cls(
@@ -66,31 +66,31 @@ class Machine:
         )
 
     def own(self, path: Path) -> None:
-        """Give a file or folder to the user the servers run as."""
+        """Change the owner of a file or folder to the servers' user."""
         if self.account is not None:
             os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
 
     def folder(self, path: Path) -> Path:
-        """Make a folder of ours and those above it, open to the servers' user whatever the umask says."""
+        """Create a folder and its parents, readable for the servers' user regardless of the umask."""
         for missing in reversed([p for p in (path, *path.parents) if not p.exists()]):
             missing.mkdir(exist_ok=True)
             missing.chmod(0o755)
         return path
 
     def private_folder(self, path: Path) -> Path:
-        """Make a folder that the servers' user owns and nobody else may open.
+        """Create a folder that the servers' user owns and only this user can open.
 
-        What is in it is theirs: as root we write nothing there and follow no link, since other services may run
-        as the same user.
+        As root, this process writes nothing into it and follows no link there, because other services may run as the
+        same user.
         """
         self.folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
-        # Through a handle, since the folder may be in /tmp, where others can put a link in its place.
+        # Through a handle: the folder may be in /tmp, where other users can replace it by a link.
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             ours = {os.geteuid(), self.account.uid if self.account else os.geteuid()}
             if os.fstat(handle).st_uid not in ours:
-                raise LocalError(f"{path} belongs to another user", hint="have it removed", path=str(path))
+                raise LocalError(f"{path} belongs to another user", hint="remove it", path=str(path))
             os.fchmod(handle, 0o700)
             if self.account is not None:
                 os.fchown(handle, self.account.uid, self.account.gid)
@@ -99,7 +99,7 @@ class Machine:
         return path
 
     def can_read(self, path: Path) -> bool:
-        """Whether the servers' user may read the file or folder and pass every folder above it."""
+        """Return whether the servers' user can read the file or folder and open every folder above it."""
         if self.account is None:
             return os.access(path, os.R_OK)
         real = path.resolve()
@@ -108,7 +108,7 @@ class Machine:
 
 
 def cache_folder(environ: Mapping[str, str], *, root: bool) -> Path:
-    """Choose the folder for downloads and data; see the top of the file."""
+    """Return the folder for downloads and data; see the docstring of this module."""
     if environ.get("TAILRACE_CACHE"):
         return Path(environ["TAILRACE_CACHE"]).absolute()
     if root:
@@ -125,14 +125,14 @@ def _account(name: str) -> ServerUser:
         entry = pwd.getpwnam(name)
     except KeyError as error:
         raise LocalError(
-            f"there is no user {name!r} to run the servers as, and they must not run as root",
-            hint="run as an ordinary user",
+            f"no user {name!r} to run the servers, which must not run as root",
+            hint="run this command as an ordinary user",
         ) from error
     return ServerUser(name, entry.pw_uid, entry.pw_gid)
 
 
 def _allows(status: os.stat_result, account: ServerUser, owner_bit: int) -> bool:
-    """Whether the mode grants the right; `owner_bit` is the owner's, group and others follow 3 bits apart."""
+    """Return whether the mode grants a right; `owner_bit` is the owner's bit, those of group and others follow."""
     if status.st_uid == account.uid:
         return bool(status.st_mode & owner_bit)
     if status.st_gid == account.gid:

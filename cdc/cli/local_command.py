@@ -18,12 +18,12 @@ from cdc.errors import LocalError, UsageError
 from cdc.local.local_server import ServerOptions
 from cdc.local.postgres_programs import MAJORS
 from cdc.local.server_logs import read_lines
-from cdc.local.stack import DEFAULT, DEFAULT_SERVERS, SERVERS, Stack, made
+from cdc.local.stack import DEFAULT, DEFAULT_SERVERS, SERVERS, Stack, existing_servers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cdc.local.local_server import Description
+    from cdc.local.server_description import Description
 
 _FOLLOW_S: Final = 0.2
 # A pipe has no width; this keeps every row on one line.
@@ -115,7 +115,7 @@ def down(servers: tuple[str, ...], stack_name: str, wipe: bool, as_json: bool) -
 
     SERVERS: names of servers (default: all of the stack). Their data is kept unless --wipe is given.
     """
-    stack = Stack(stack_name, servers or made(stack_name))
+    stack = Stack(stack_name, servers or existing_servers(stack_name))
     _show(stack, stack.down(wipe=wipe), as_json=as_json)
 
 
@@ -127,7 +127,7 @@ def status(stack_name: str, as_json: bool) -> None:
 
     Exit code 1 when a server has died or does not answer.
     """
-    stack = Stack(stack_name, made(stack_name))
+    stack = Stack(stack_name, existing_servers(stack_name))
     described = stack.describe()
     _show(stack, described, as_json=as_json)
     if any(d.condition in {"died", "starting"} for d in described):
@@ -143,7 +143,7 @@ def env(stack_name: str, as_json: bool) -> None:
     Use it as: eval "$(cdc local env)".
     """
     exports: dict[str, str] = {}
-    for described in Stack(stack_name, made(stack_name)).describe():
+    for described in Stack(stack_name, existing_servers(stack_name)).describe():
         if described.condition == "running":
             exports |= described.exports
     if not exports:
@@ -169,7 +169,7 @@ def logs(servers: tuple[str, ...], stack_name: str, lines: int, follow: bool) ->
 
     SERVERS: names of servers (default: all of the stack).
     """
-    described = Stack(stack_name, servers or made(stack_name)).describe()
+    described = Stack(stack_name, servers or existing_servers(stack_name)).describe()
     files = {d.name: Path(d.log) for d in described if Path(d.log).exists()}
     if not files:
         raise LocalError(

@@ -1,1 +1,1 @@
-"""Settings: cdc.toml and the environment, read once, frozen, masked."""
+"""Settings from cdc.toml and the environment: read once, frozen, secrets masked."""

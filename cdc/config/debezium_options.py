@@ -1,7 +1,7 @@
-"""Debezium's names for how values look, in ours. Pure.
+"""Translates Debezium's options for values into settings of `[encode]`. Pure.
 
-An option that is the same in JSON is taken; one that is not is refused with a sentence that says what there is
-instead. https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-data-types
+An option with the same result in JSON is accepted. Every other option is rejected with a message that names the
+alternative. https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-data-types
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cdc.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class OptionMapping:
-    """What one of Debezium's options means here.
+    """Maps one of Debezium's options to a setting of `[encode]`.
 
     Attributes:
-        key: our option.
-        same: Debezium's value -> ours.
-        other: Debezium's value -> why it is refused, and what to write instead.
+        key: the setting.
+        same: Debezium's value -> the setting's value.
+        other: Debezium's value -> why it is not supported, and the alternative.
     """
 
     key: str
@@ -29,60 +29,60 @@ class OptionMapping:
     other: Mapping[str, str]
 
 
-_MILLISECONDS: Final = "a factor of 1,000 then depends on the precision the column has just now"
+_MILLISECONDS: Final = "its unit, milliseconds or microseconds, depends on the current precision of the column"
 
 CHOICES: Final[Mapping[str, OptionMapping]] = {
     "decimal.handling.mode": OptionMapping(
         "numeric",
         {"string": "string"},
         {
-            "precise": "it writes the bytes of a number whose scale is in a Kafka Connect schema, and there is none "
-            'here; numeric = "string" is as exact, and so is "number"',
-            "double": 'a double has 15 digits; numeric = "number" writes a number with all of them',
+            "precise": "it needs a Kafka Connect schema for the scale of the number, and records have no such schema; "
+            'numeric = "string" and numeric = "number" are exact too',
+            "double": 'a double has only 15 digits; numeric = "number" writes a number with all digits',
         },
     ),
     "time.precision.mode": OptionMapping(
         "time",
         {"microseconds": "micros"},
         {
-            "isostring": 'it puts a Z behind values that have no time zone; time = "iso" writes none',
+            "isostring": 'it appends a Z to values without a time zone; time = "iso" does not',
             "adaptive": f'{_MILLISECONDS}; time = "micros" is always microseconds',
             "adaptive_time_microseconds": f'{_MILLISECONDS}; time = "micros" is always microseconds',
-            "connect": 'milliseconds lose the last three digits of PostgreSQL\'s times; there is time = "micros"',
-            "nanoseconds": 'they overflow 64 bits before 1678 and after 2262; there is time = "micros"',
+            "connect": 'milliseconds lose the last three digits of PostgreSQL\'s times; use time = "micros"',
+            "nanoseconds": 'they overflow 64 bits before 1678 and after 2262; use time = "micros"',
         },
     ),
     "binary.handling.mode": OptionMapping(
         "bytea",
         {"bytes": "base64", "base64": "base64", "base64-url-safe": "base64url"},
-        {"hex": 'it writes no \\x in front; bytea = "hex" does, as PostgreSQL does'},
+        {"hex": 'it writes no leading \\x; bytea = "hex" writes it, like PostgreSQL'},
     ),
     "interval.handling.mode": OptionMapping(
         "interval",
         {"string": "iso"},
         {
-            "numeric": "it takes a month for 30.4375 days, so different intervals become one number; "
-            'interval = "parts" has months, days and microseconds'
+            "numeric": "it counts a month as 30.4375 days, so different intervals become the same number; "
+            'interval = "parts" keeps months, days and microseconds'
         },
     ),
     "hstore.handling.mode": OptionMapping(
         "hstore",
         {"map": "json"},
-        {"json": 'it writes a string that holds JSON; hstore = "json" is the object itself'},
+        {"json": 'it writes a string that holds JSON; hstore = "json" writes the object itself'},
     ),
 }
-"""Debezium's option -> ours. What is the same is so in Debezium's JSON without schemas."""
+"""Debezium's option -> its mapping. "Same" refers to Debezium's JSON without schemas."""
 
 
 def translated(encode: Mapping[str, object], where: str) -> dict[str, object]:
-    """The table ``[encode]`` with Debezium's options as ours; keys that are nobody's stay, with dots.
+    """Return the table ``[encode]`` with Debezium's options translated; unknown keys stay, with dots.
 
     Args:
-        encode: as the file has it. ``"decimal.handling.mode"`` may stand in quotes or not.
+        encode: the table of the file. ``"decimal.handling.mode"`` may be quoted or not.
         where: name of the file, for messages.
 
     Raises:
-        ConfigError: a value is refused or unknown, or says something else than an option of ours beside it.
+        ConfigError: a value is not supported or unknown, or contradicts a setting of ours.
     """
     modes = {"debezium": encode["debezium"]} if "debezium" in encode else {}
     found = dict(flat("", {key: value for key, value in encode.items() if key != "debezium"})) | modes
@@ -94,7 +94,7 @@ def translated(encode: Mapping[str, object], where: str) -> dict[str, object]:
         if found.setdefault(choice.key, ours) != ours:
             raise ConfigError(
                 f"{where}: encode.{name} = {_quoted(value)} means {choice.key} = {_quoted(ours)}, "
-                f"and encode.{choice.key} is {_quoted(found[choice.key])}",
+                f"but encode.{choice.key} is {_quoted(found[choice.key])}",
                 hint="remove one of them",
             )
     return found
@@ -110,14 +110,14 @@ MODES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "interval.handling.mode": ("interval", ("numeric", "string")),
     "hstore.handling.mode": ("hstore", ("json", "map")),
 }
-"""With `compatibility = "debezium"`: Debezium's option -> key in `encode.debezium`, values, its default first."""
+"""With `compatibility = "debezium"`: Debezium's option -> key in `encode.debezium`, values with the default first."""
 
 
 def as_modes(encode: Mapping[str, object], where: str) -> dict[str, object]:
-    """As `translated`, with `compatibility = "debezium"`: the options say what they say in Debezium.
+    """Like `translated`, with `compatibility = "debezium"`: the options keep their meaning in Debezium.
 
     Raises:
-        ConfigError: a value is none that Debezium has, or the same option stands there twice.
+        ConfigError: Debezium does not know a value, or an option is set twice.
     """
     found = dict(flat("", {key: value for key, value in encode.items() if key != "debezium"}))
     chosen = encode.get("debezium", {})
@@ -133,14 +133,14 @@ def as_modes(encode: Mapping[str, object], where: str) -> dict[str, object]:
             )
         if modes.setdefault(key, text) != text:
             raise ConfigError(
-                f"{where}: encode.{name} is {_quoted(value)}, and encode.debezium.{key} is {_quoted(modes[key])}",
+                f"{where}: encode.{name} is {_quoted(value)}, but encode.debezium.{key} is {_quoted(modes[key])}",
                 hint="remove one of them",
             )
     return found | {"debezium": modes}
 
 
 def check_compatibility(config: Config, where: str) -> None:
-    """Refuse what does not go together with `encode.compatibility`. Raises ConfigError."""
+    """Raise ConfigError for settings that conflict with `encode.compatibility`."""
     encode = config.encode
     if encode.compatibility == "none":
         if encode.debezium:
@@ -157,25 +157,26 @@ def check_compatibility(config: Config, where: str) -> None:
             raise ConfigError(
                 f"{where}: encode.debezium.{key} is {_quoted(value)}; "
                 + (f"expected one of {', '.join(map(_quoted, known[key]))}" if key in known else "unknown key"),
-                hint=f"Debezium's options go into [encode] under their own names: {options}",
+                hint=f"set Debezium's options in [encode] under their own names: {options}",
             )
     for key in ("numeric", "int64", "time", "bytea", "interval", "json", "hstore"):
         default = getattr(Encode(), key)
         if getattr(encode, key) != default:
             name = next((name for name, choice in CHOICES.items() if choice.key == key), "")
             raise ConfigError(
-                f"{form} decides the form of every value, and encode.{key} is {_quoted(getattr(encode, key))}",
+                f"{form} decides the form of every value, but encode.{key} is {_quoted(getattr(encode, key))}",
                 hint=f"remove encode.{key}" + (f', or set "{name}"' if name else ""),
             )
     if encode.format == "avro":
         raise ConfigError(
-            f'{form} is for JSON, and encode.format is "avro"',
+            f'{form} supports JSON only, but encode.format is "avro"',
             hint='set encode.format = "json" or "flat", or remove encode.compatibility',
         )
     if config.sinks:
         raise ConfigError(
-            f"{form} writes values that sinks do not read: sinks.{min(config.sinks)}",
-            hint="remove the sinks or encode.compatibility; another `name` can capture the same tables twice",
+            f"{form} writes values that sinks cannot read: sinks.{min(config.sinks)}",
+            hint="remove the sinks or encode.compatibility; a second pipeline with another `name` can capture the same "
+            "tables",
         )
 
 
@@ -185,15 +186,15 @@ def _ours(name: str, choice: OptionMapping, value: object, where: str) -> str:
         return choice.same[text]
     if text in choice.other:
         raise ConfigError(
-            f"{where}: encode.{name} = {_quoted(value)} is not to be had: {choice.other[text]}",
-            hint="docs/reference/types.md has every form",
+            f"{where}: encode.{name} = {_quoted(value)} is not supported: {choice.other[text]}",
+            hint="docs/reference/types.md describes every form",
         )
     known = ", ".join(_quoted(one) for one in (*choice.same, *choice.other))
-    raise ConfigError(f"{where}: encode.{name} is {_quoted(value)}; Debezium has {known}")
+    raise ConfigError(f"{where}: encode.{name} is {_quoted(value)}; expected one of {known}")
 
 
 def flat(prefix: str, table: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Pairs of dotted name and value: TOML reads ``a.b = 1`` as a table in a table."""
+    """Return pairs of dotted name and value: TOML reads ``a.b = 1`` as a table in a table."""
     pairs: list[tuple[str, object]] = []
     for key, value in table.items():
         name = f"{prefix}{key}"

@@ -1,7 +1,8 @@
-"""Builds the Config from cdc.toml and the environment; the only reader of os.environ.
+"""Builds the Config from cdc.toml and the environment.
 
-Order: defaults, file, environment. ``TAILRACE_<SECTION>_<KEY>`` overrides one value (lists by commas);
-``TAILRACE_SOURCE_PASSWORD`` and ``source.password_file`` are put into the DSN.
+The environment overrides the file, and the file overrides the defaults. ``TAILRACE_<SECTION>_<KEY>`` sets one value;
+commas separate the items of a list. The password of ``TAILRACE_SOURCE_PASSWORD`` or ``source.password_file`` is put
+into the DSN.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from cdc.errors import ConfigError
 _PREFIX: Final = "TAILRACE_"
 _WITH_OPTIONS: Final = ("kafka", "registry")
 _URLS: Final = {"search": "TAILRACE_SEARCH_URL", "cache": "TAILRACE_CACHE_URL"}
-"""Kind of sink -> the variable with its store's address, where the file has none."""
+"""Kind of sink -> the variable with the address of its store, used if the file has none."""
 _FILE_SUFFIX: Final = "_file"
-_TOKEN_FILE: Final = "token_file"  # noqa: S105 - object stores have options of this name, whose value is a path
+_TOKEN_FILE: Final = "token_file"  # noqa: S105 - object stores have options with this name, and their value is a path
 _COMPACTION_LAG_S: Final = 86_400  # `cdc.publish.topic_rules.COMPACTION_LAG_MS`
 _PORT_MAX: Final = 65535
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?")
-_FEW: Final = 16  # keys that fit into a hint
+_FEW: Final = 16  # as many keys fit into a hint
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 SINK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _RESERVED_OPTIONS: Final = frozenset(
@@ -43,13 +44,13 @@ _RESERVED_OPTIONS: Final = frozenset(
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:
-    """Read `path` and the environment. Raises ConfigError naming the key, its place and what it may be."""
+    """Read `path` and the environment. Raises ConfigError that names the key, the file and the accepted form."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
-            f"there is no configuration file {path}",
-            hint="write one from your database, or name another with -c",
+            f"configuration file {path} not found",
+            hint="create one from your database with cdc init, or pass another path with -c",
             command="cdc init --dsn postgresql://user@host/database --kafka host:9092",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -62,7 +63,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{where} is not TOML: {error}") from error
+        raise ConfigError(f"{where} is not valid TOML: {error}") from error
     if isinstance(raw.get("encode"), dict):
         chosen = environ.get(f"{_PREFIX}ENCODE_COMPATIBILITY", raw["encode"].get("compatibility"))
         translate = as_modes if chosen == "debezium" else translated
@@ -93,7 +94,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
 
 @cache
 def _keys_of(kind: type) -> dict[str, Any]:
-    """Key -> its type. Python evaluates the text of each annotation, which takes half the time of a load."""
+    """Return key -> type. Cached, because Python evaluates the annotations' text: half the time of a load."""
     return get_type_hints(kind)
 
 
@@ -118,7 +119,7 @@ def _overlay(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
 
 
 def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
-    """The table of that name, made when the file has none."""
+    """Return the table with this key; add an empty one if the file has none."""
     table = raw.setdefault(key, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{key} must be a table, written as [{key}]")
@@ -130,13 +131,13 @@ def _from_text(text: str, wanted: Any, key: str) -> object:
         return [part.strip() for part in text.split(",") if part.strip()]
     if wanted is bool:
         if text.lower() not in {"true", "false", "1", "0"}:
-            raise ConfigError(f"{key} from the environment is {text!r}; it must be true or false")
+            raise ConfigError(f"{key} from the environment is {text!r}; expected true or false")
         return text.lower() in {"true", "1"}
     if wanted in (int, float):
         try:
             return wanted(text)
         except ValueError:
-            raise ConfigError(f"{key} from the environment is {text!r}; it must be a number") from None
+            raise ConfigError(f"{key} from the environment is {text!r}; expected a number") from None
     return text
 
 
@@ -165,19 +166,19 @@ def _options(options: dict[str, Any], where: str) -> dict[str, str]:
     for key in flat:
         if key in _RESERVED_OPTIONS:
             raise ConfigError(
-                f"{where}.{key} is decided by Tailrace: exactly once depends on it",
-                hint="remove it; kafka.bootstrap has the servers",
+                f"{where}.{key} cannot be set: Tailrace sets it, because exactly-once delivery depends on it",
+                hint="remove it" + ("; set kafka.bootstrap instead" if key == "bootstrap.servers" else ""),
             )
         if where == "registry.options" and key == "url":
-            raise ConfigError("registry.options.url stands in the wrong place", hint="registry.url has it")
+            raise ConfigError("registry.options.url cannot be set", hint="set registry.url instead")
     return flat
 
 
 def _sink_options(table: dict[str, Any], sink: str, environ: Mapping[str, str]) -> None:
-    """As `_options`, for the store of a sink: TAILRACE_SINK_<SINK>_OPTION_<OPTION>, words joined by `_`.
+    """Like `_options`, for the store of a sink: TAILRACE_SINK_<SINK>_OPTION_<OPTION>, words joined by `_`.
 
-    The object store of a warehouse has its options in `storage`: TAILRACE_SINK_<SINK>_STORAGE_<OPTION>. Names of
-    Spark settings have capital letters and dots, so an environment variable cannot name them.
+    Options of a warehouse's object store are in `storage`: TAILRACE_SINK_<SINK>_STORAGE_<OPTION>. Names of Spark
+    settings contain capital letters and dots, so environment variables cannot name them.
     """
     warehouse = table.get("kind") == "warehouse"
     for key, word in (("storage", "STORAGE"), ("spark", "")) if warehouse else (("options", "OPTION"),):
@@ -191,7 +192,7 @@ def _sink_options(table: dict[str, Any], sink: str, environ: Mapping[str, str]) 
 
 
 def _unreadable(error: OSError | UnicodeDecodeError) -> str:
-    """Why a file cannot be read. The bytes that are not UTF-8 stay out of it: they are part of a secret."""
+    """Return why a file cannot be read, without its bytes: they are part of a secret."""
     return f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else "the file is not UTF-8 text"
 
 
@@ -199,12 +200,12 @@ def _decode_special(kind: type, value: object) -> object:
     if kind is not Secret:
         raise NotImplementedError(kind)
     if not isinstance(value, str):
-        raise TypeError("Expected `str`")  # msgspec turns it into a ValidationError that names the key
+        raise TypeError("Expected `str`")  # msgspec converts it to a ValidationError that names the key
     return Secret(value)
 
 
 def _explain(message: str) -> str:
-    """Say msgspec's message in the words of a TOML file: `$.kafka.partitions` is `kafka.partitions`."""
+    """Rewrite a message of msgspec with TOML keys: `$.kafka.partitions` becomes `kafka.partitions`."""
     match = _UNKNOWN.fullmatch(message)
     if match:
         return f"unknown key {f'{match[2]}.' if match[2] else ''}{match[1]}"
@@ -216,7 +217,7 @@ def _explain(message: str) -> str:
 
 
 def _keys_there(message: str) -> str:
-    """Which keys there are in place of an unknown one: the nearest, or all of a small section."""
+    """Return a hint for an unknown key: the nearest known key, or all keys of a small section."""
     match = _UNKNOWN.fullmatch(message)
     everywhere = "docs/reference/config.md lists every key"
     if match is None:
@@ -237,14 +238,14 @@ def _check(config: Config, where: str) -> None:
     for key, value in (("source.slot", config.slot), ("source.publication", config.publication)):
         if key == "source.slot" and _SLOT_NAME.fullmatch(value) is None:
             raise ConfigError(
-                f"{where}: {key} is {value!r}; PostgreSQL takes 1 to 63 lower-case letters, digits and underscores"
+                f"{where}: {key} is {value!r}; expected 1 to 63 lower-case letters, digits and underscores"
             )
         if len(value.encode()) > 63 or not value or "\0" in value:
-            raise ConfigError(f"{where}: {key} is {value!r}; PostgreSQL takes 1 to 63 bytes")
+            raise ConfigError(f"{where}: {key} is {value!r}; expected 1 to 63 bytes, which is PostgreSQL's limit")
     for pattern in (*config.source.tables, *config.source.keyless):
         if "." not in pattern:
             raise ConfigError(
-                f"{where}: {pattern!r} in source.tables or source.keyless has no schema",
+                f"{where}: pattern {pattern!r} in source.tables or source.keyless has no schema",
                 hint=f"write {'!' if pattern.startswith('!') else ''}public.{pattern.lstrip('!')}",
             )
     by_table = (("toast", config.toast.tables), ("ddl", config.ddl.tables), ("snapshot", config.snapshot.tables))
@@ -252,28 +253,28 @@ def _check(config: Config, where: str) -> None:
         for pattern in overrides:
             if "." not in pattern or pattern.startswith("!"):
                 raise ConfigError(
-                    f"{where}: {key}.tables has the pattern {pattern!r}",
-                    hint='it takes schema.table without !, as in "public.docs_*"; the last one that fits decides',
+                    f"{where}: invalid pattern {pattern!r} in {key}.tables; expected schema.table without !",
+                    hint='for example "public.docs_*"; the last match wins',
                 )
     for table, columns in config.source.keys.items():
         if "." not in table or not columns or len(set(columns)) != len(columns):
             raise ConfigError(
-                f"{where}: source.keys has {table!r} = {list(columns)}",
-                hint='it takes schema.table and at least one column, each once, as in "public.orders" = ["code"]',
+                f"{where}: invalid entry {table!r} = {list(columns)} in source.keys",
+                hint='expected schema.table and at least one column, each once, as in "public.orders" = ["code"]',
             )
     if config.source.on_wal_pressure == "drop_slot" and not config.source.wal_drop_bytes:
         raise ConfigError(
             f'{where}: source.on_wal_pressure is "drop_slot", and source.wal_drop_bytes is not set',
-            hint="set it to the WAL the server can spare: at that size the slot is dropped, and changes are lost",
+            hint="set it to the bytes of WAL that the server can hold; beyond that, the slot is dropped",
         )
     if config.capture.heartbeat_query and not config.capture.heartbeat_interval_s:
         raise ConfigError(
-            f"{where}: capture.heartbeat_query has no interval", hint="set capture.heartbeat_interval_s, as 10"
+            f"{where}: capture.heartbeat_query needs capture.heartbeat_interval_s", hint="set it, for example to 10"
         )
     for sink in config.sinks:
         if SINK_NAME.fullmatch(sink) is None:
             raise ConfigError(
-                f"{where}: a sink is named {sink!r}; it takes 1 to 40 lower-case letters, digits and underscores"
+                f"{where}: invalid sink name {sink!r}; expected 1 to 40 lower-case letters, digits and underscores"
             )
         settings = config.sinks[sink]
         if isinstance(settings, Warehouse):
@@ -284,15 +285,15 @@ def _check(config: Config, where: str) -> None:
     if 0 < lag_s < _COMPACTION_LAG_S:
         raise ConfigError(
             f"{where}: kafka.compaction_lag_max_s is {lag_s}; expected 0, or at least {_COMPACTION_LAG_S}",
-            hint="topics keep every record for a day (min.compaction.lag.ms), and Kafka refuses a shorter maximum",
+            hint="topics keep every record for a day (min.compaction.lag.ms), and Kafka rejects a shorter maximum",
         )
     match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
     if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):
-        raise ConfigError(f"{where}: http.listen is {config.http.listen!r}; it must be host:port")
+        raise ConfigError(f"{where}: http.listen is {config.http.listen!r}; expected host:port")
 
 
 def _check_format(config: Config, where: str) -> None:
-    """Other formats than Debezium's JSON cannot say that a row is not complete, and sinks do not read them."""
+    """Check the settings against the format: only Debezium's JSON marks incomplete rows and is read by sinks."""
     form = f'{where}: encode.format = "{config.encode.format}"'
     if config.encode.format == "json":
         return
@@ -303,15 +304,16 @@ def _check_format(config: Config, where: str) -> None:
     ):
         if value == "omit":
             raise ConfigError(
-                f'{form} takes complete rows, and {key} = "omit" leaves columns out of them for good',
-                hint=f'set {key} = "{instead}", or encode.format = "json", whose records name such columns',
+                f'{form} needs complete rows, but {key} = "omit" leaves columns out of them',
+                hint=f'set {key} = "{instead}", or encode.format = "json", whose records list omitted columns',
             )
     if config.encode.format == "avro":
         _check_registry(config, form)
     if config.sinks:
         raise ConfigError(
-            f"{form} is not what sinks read: sinks.{min(config.sinks)} needs Debezium's envelope in JSON",
-            hint='take the sinks out, or set encode.format = "json"; another `name` can capture the same tables twice',
+            f"{form} cannot be read by sinks: sinks.{min(config.sinks)} needs Debezium's envelope in JSON",
+            hint='remove the sinks, or set encode.format = "json"; a second pipeline with another `name` can capture '
+            "the same tables in another format",
         )
 
 
@@ -319,10 +321,10 @@ def _check_registry(config: Config, form: str) -> None:
     for url in config.registry.url.split(","):
         if re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url.strip()) is None:
             raise ConfigError(
-                f"{form} needs a schema registry, and registry.url is no address of one (http:// or https://)"
+                f"{form} needs a schema registry, but registry.url is not an http:// or https:// address"
                 if "@" not in url
-                else "registry.url has a password in it",
-                hint='as http://localhost:8081; user and password go into registry.options."basic.auth.user.info"',
+                else "registry.url contains a password",
+                hint='as http://localhost:8081; set user and password in registry.options."basic.auth.user.info"',
             )
 
 
@@ -331,7 +333,7 @@ def _check_place(where: str, name: str, sink: Warehouse) -> None:
         if sink.storage:
             raise ConfigError(
                 f"{where}: sinks.{name}.storage has options of an object store, but path is a local folder",
-                hint="leave them out, or write the store's address into path, as s3://bucket/lake",
+                hint="remove them, or set path to the address of the store, for example s3://bucket/lake",
             )
         return
     problem = problem_of(sink.path)
@@ -340,7 +342,7 @@ def _check_place(where: str, name: str, sink: Warehouse) -> None:
 
 
 def _with_token(config: Config) -> Config:
-    """Read `http.token_file`; a token that is given as well, as by TAILRACE_HTTP_TOKEN, wins."""
+    """Read `http.token_file`. A token in the configuration or in TAILRACE_HTTP_TOKEN takes precedence."""
     if config.http.token_file is None or config.http.token is not None:
         return config
     try:
@@ -368,6 +370,8 @@ def _with_password(config: Config, environ: Mapping[str, str]) -> Config:
     try:
         dsn = psycopg.conninfo.make_conninfo(config.source.dsn.reveal(), password=password)
     except psycopg.ProgrammingError:
-        raise ConfigError("source.dsn is not a connection string libpq understands") from None
+        raise ConfigError(
+            "source.dsn is not a valid libpq connection string", hint="expected postgresql://user@host:5432/database"
+        ) from None
     source = msgspec.structs.replace(config.source, dsn=Secret(dsn))
     return msgspec.structs.replace(config, source=source)

@@ -1,4 +1,4 @@
-"""What `[outbox]` must be as a whole: names of topics that cannot meet others, columns, pruning. Pure."""
+"""Checks settings of `[outbox]` that depend on each other: topic names, columns, extra columns. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PLACEMENT: Final = re.compile(r"(header|envelope)(:[^:]+)?")
 _RESERVED: Final = frozenset({"id", "type", "version", "content-type", "payload"})
 _OURS: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)\.")
 _TAKEN: Final = frozenset({"views"})
-_LONGEST: Final = 100  # of the pattern's fixed part, so that a type has room in 249 characters
+_LONGEST: Final = 100  # of the pattern's fixed part; Kafka allows 249 characters with the type
 
 
 def checked(config: Config, where: str) -> Config:
-    """The configuration with the outbox's table out of `source.tables`. Raises ConfigError."""
+    """Return the configuration with the outbox table excluded from `source.tables`. Raises ConfigError."""
     outbox = config.outbox
     if outbox is None:
         return config
@@ -34,40 +34,41 @@ def checked(config: Config, where: str) -> Config:
     for field in outbox.columns:
         if field not in FIELDS:
             raise ConfigError(
-                f"{where}: outbox.columns has {field!r}, which is no field of an event",
-                hint=f'it takes {", ".join(sorted(FIELDS))}; others go into outbox.extra, as {{{field} = "header"}}',
+                f"{where}: unknown field {field!r} in outbox.columns",
+                hint=f"expected one of {', '.join(sorted(FIELDS))}; publish another column with outbox.extra, as "
+                f'{{{field} = "header"}}',
             )
     for column, placement in outbox.extra.items():
         _check_placement(column, placement, where)
     if outbox.publish_table:
         return config
-    # Partitions are named as `outbox.partitions` does; their rows come as rows of the table.
+    # `outbox.table_partitions` names the partitions; the rows of a partition arrive as rows of the table.
     table = literal_pattern(outbox.table)
     left_out = (f"!{table}", f"!{table}_p{'[0-9]' * 8}", f"!{table}_default")
     return structs.replace(config, source=structs.replace(config.source, tables=(*config.source.tables, *left_out)))
 
 
 def literal_pattern(table: str) -> str:
-    """A shell pattern that fits this text alone."""
+    """Return a shell pattern that matches exactly this text."""
     return re.sub(r"[*?\[]", lambda match: f"[{match[0]}]", table)
 
 
 def _check_topic(name: str, outbox: Outbox, key: str) -> None:
     pattern = outbox.topic
     if pattern.count(AGGREGATE) != 1:
-        said = f"{key} is {pattern!r}; it must have {AGGREGATE} once"
-        raise ConfigError(said, hint=f'as "{PIPELINE}.events.{AGGREGATE}"')
+        said = f"{key} is {pattern!r}; it must contain {AGGREGATE} exactly once"
+        raise ConfigError(said, hint=f'for example "{PIPELINE}.events.{AGGREGATE}"')
     fixed = pattern.replace(PIPELINE, name).replace(AGGREGATE, "")
     if _LEGAL.fullmatch(fixed) is None or len(fixed) > _LONGEST:
         raise ConfigError(
-            f"{key} is {pattern!r}; it takes letters, digits, dots, _ and -, at most {_LONGEST} beside the type"
+            f"{key} is {pattern!r}; expected letters, digits, dots, _ and -, at most {_LONGEST} without the type"
         )
     head = pattern.replace(PIPELINE, name).partition(AGGREGATE)[0]
     own = f"{name}."
     if own.startswith(head) or (head.startswith(own) and not _is_space(head.removeprefix(own))):
         raise ConfigError(
-            f"{key} is {pattern!r}: event topics could have the names of others of this pipeline",
-            hint=f'put a word of its own behind {{name}}, as "{PIPELINE}.events.{AGGREGATE}"',
+            f"{key} is {pattern!r}: names of event topics could clash with other topics of this pipeline",
+            hint=f'add a word of its own after {{name}}, for example "{PIPELINE}.events.{AGGREGATE}"',
         )
 
 
@@ -80,12 +81,12 @@ def _check_placement(column: str, placement: str, where: str) -> None:
     match = _PLACEMENT.fullmatch(placement)
     if match is None:
         raise ConfigError(
-            f"{where}: outbox.extra has {column!r} = {placement!r}",
-            hint='it takes "header", "header:NAME", "envelope" or "envelope:NAME"',
+            f"{where}: invalid placement {column!r} = {placement!r} in outbox.extra",
+            hint='expected "header", "header:NAME", "envelope" or "envelope:NAME"',
         )
     name = match[2][1:] if match[2] else column
     if name in _RESERVED:
         raise ConfigError(
-            f"{where}: outbox.extra has {column!r} = {placement!r}, and {name!r} is what an event has already",
-            hint=f'give it another name, as "{match[1]}:{name}_2"',
+            f"{where}: outbox.extra has {column!r} = {placement!r}, but every event already has {name!r}",
+            hint=f'choose another name, for example "{match[1]}:{name}_2"',
         )

@@ -1,6 +1,6 @@
-"""Options of Debezium's outbox EventRouter, in ours. Pure.
+"""Translates options of Debezium's outbox EventRouter into settings of `[outbox]`. Pure.
 
-An option that can be had is taken; one that cannot is refused with a sentence that says what there is instead.
+A supported option is accepted. Every other option is rejected with a message that names the alternative.
 https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html
 """
 
@@ -37,34 +37,33 @@ _SAME: Final[Mapping[str, Mapping[str, tuple[str, str] | None]]] = {
     "route.topic.regex": {"(?<routedByValue>.*)": None},
     "type": {_ROUTER: None},
 }
-"""Option -> value -> our key and its value; None: it is so anyway."""
+"""Option -> value -> our key and its value; None: Tailrace always does this."""
 _OTHER: Final = {
     "route.tombstone.on.empty.payload": "an event without a payload is a record without a value, which is a tombstone; "
-    'null_payload = "refuse" keeps such events out',
-    "table.json.payload.null.behavior": "a payload is published as it was written, nulls included",
-    "table.fields.additional.error.on.missing": "a column that is named and not there would be missing in every event; "
-    "take it out of table.fields.additional.placement",
-    "route.topic.regex": "a type would be cut in a way that lets two share a topic; name a column that has what you "
-    "want with route.by.field, as a generated column of the table",
-    "table.field.event.timestamp": "records have the broker's time, or a clock that is wrong would stop capture; have "
+    'null_payload = "refuse" rejects such events',
+    "table.json.payload.null.behavior": "a payload is published unchanged, including nulls",
+    "table.fields.additional.error.on.missing": "a column that does not exist would be missing in every event; "
+    "remove it from table.fields.additional.placement",
+    "route.topic.regex": "two types could then share a topic; use route.by.field with a column that holds the wanted "
+    "name, for example a generated column",
+    "table.field.event.timestamp": "records have the broker's time, because a wrong clock would stop capture; publish "
     'the column as a header: extra = {"created_at" = "header"}',
     "tracing.span.context.field": 'it holds Java properties; write W3C\'s traceparent into the column "headers", or '
-    'have a column of it as a header: extra = {"traceparent" = "header"}',
-    "tracing.operation.name": "capture makes no spans; an event's own trace context goes with it, in its headers",
-    "tracing.with.context.field.only": "capture makes no spans; an event's own trace context goes with it, in its "
-    "headers",
+    'publish a column as a header: extra = {"traceparent" = "header"}',
+    "tracing.operation.name": "capture creates no spans; an event keeps its own trace context in its headers",
+    "tracing.with.context.field.only": "capture creates no spans; an event keeps its own trace context in its headers",
 }
 
 
 def translated(outbox: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The table ``[outbox]`` with what `debezium` has in it as our keys.
+    """Return the table ``[outbox]`` with the options of `debezium` translated to our keys.
 
     Args:
-        outbox: as the file has it; names with dots may stand in quotes or not.
+        outbox: the table of the file; names with dots may be quoted or not.
         where: name of the file, for messages.
 
     Raises:
-        ConfigError: an option is refused or unknown, or says something else than a key of ours beside it.
+        ConfigError: an option is not supported or unknown, or contradicts a key of ours.
     """
     given = outbox.get("debezium")
     if not isinstance(given, dict):
@@ -92,25 +91,25 @@ def _put(found: dict[str, Any], name: str, value: str, said: str) -> None:
         if same is not None:
             _set(found, *same, said)
     elif name in _OTHER:
-        raise ConfigError(f"{said} = {value!r} is not to be had: {_OTHER[name]}", hint=_HINT)
+        raise ConfigError(f"{said} = {value!r} is not supported: {_OTHER[name]}", hint=_HINT)
     elif name in _SAME:
-        raise ConfigError(f"{said} is {value!r}; Debezium has {', '.join(_SAME[name])}", hint=_HINT)
+        raise ConfigError(f"{said} is {value!r}; expected one of {', '.join(_SAME[name])}", hint=_HINT)
     else:
-        raise ConfigError(f"{said} is no option of Debezium's EventRouter that we know", hint=_HINT)
+        raise ConfigError(f"{said} is unknown; expected an option of Debezium's EventRouter", hint=_HINT)
 
 
-_HINT: Final = "docs/howto/outbox-routing.md has every option, and what there is instead"
+_HINT: Final = "docs/howto/outbox-routing.md lists every option and its alternative"
 
 
 def _set(table: dict[str, Any], key: str, value: str, said: str) -> None:
     if table.setdefault(key, value) != value:
-        raise ConfigError(f"{said} means {key} = {value!r}, and [outbox] has {table[key]!r}", hint="remove one of them")
+        raise ConfigError(f"{said} means {key} = {value!r}, but [outbox] has {table[key]!r}", hint="remove one of them")
 
 
 def _topic(value: str, said: str) -> str:
     if value.count(_ROUTED) != 1:
         raise ConfigError(
-            f"{said} is {value!r}; it must have {_ROUTED} once, or all types would share a topic", hint=_HINT
+            f"{said} is {value!r}; it must contain {_ROUTED} once, or all types would share a topic", hint=_HINT
         )
     return value.replace(_ROUTED, AGGREGATE)
 
@@ -122,11 +121,11 @@ def _placements(value: str, said: str) -> list[tuple[str, str]]:
         where, _, alias = rest.partition(":")
         if where == "partition":
             raise ConfigError(
-                f"{said}: {column!r} as partition is not to be had: the key decides, so that a key's events keep their "
-                "order",
-                hint='name the column as ordering key: columns = {ordering_key = "…"}',
+                f"{said}: placement of {column!r} as partition is not supported: the key selects the partition, so "
+                "that events with the same key stay in order",
+                hint='use the column as ordering key: columns = {ordering_key = "…"}',
             )
         if where not in {"header", "envelope"} or not column:
-            raise ConfigError(f"{said} has {part!r}; it takes column:header:alias or column:envelope:alias", hint=_HINT)
+            raise ConfigError(f"{said} has {part!r}; expected column:header:alias or column:envelope:alias", hint=_HINT)
         found.append((column, f"{where}:{alias}" if alias else where))
     return found

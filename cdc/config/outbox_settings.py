@@ -1,4 +1,4 @@
-"""The section `[outbox]`; see `cdc.config.settings`. What it means together is checked by `cdc.config.outbox_check`."""
+"""Settings of the outbox, the section `[outbox]`. `cdc.config.outbox_check` checks how they fit together."""
 
 from __future__ import annotations
 
@@ -13,94 +13,120 @@ PIPELINE: Final = "{name}"
 
 
 class Outbox(Section, frozen=True):
-    """Events of an outbox: rows that applications insert, and logical messages. There is one when the section is."""
+    """Events of an outbox: rows that applications insert, and logical messages. The section enables it."""
 
     table: Annotated[
         str,
         Meta(
             pattern=r"^[^.]+\.[^.]+$",
-            description="schema.table of the outbox. It is published, and its rows are events: it has no topic of rows",
+            description="schema.table of the outbox. Its rows are published as events, not as rows of a table.",
         ),
     ] = "outbox.outbox"
-    prefix: Annotated[str, Meta(description="prefix of logical messages that are events as well; empty: none is")] = (
-        "outbox"
-    )
+    prefix: Annotated[
+        str, Meta(description="Prefix of logical messages that are published as events too. Empty: none.")
+    ] = "outbox"
     topic: Annotated[
         str,
         Meta(
-            description="of events: `{name}` is that of the pipeline, `{aggregate_type}` the type of the aggregate, in "
-            "which everything but letters, digits and `_` is `-` and two hex digits"
+            description="Topic of events. `{name}` is the name of the pipeline, `{aggregate_type}` the type of "
+            "the aggregate. Every character of the type except letters, digits and `_` becomes `-` and two hex "
+            "digits."
         ),
     ] = "{name}.events.{aggregate_type}"
     columns: Annotated[
         dict[str, str],
         Meta(
-            description='what a column is called in a table of your own, as {aggregate_id = "entity"}: id, '
-            "aggregate_type, aggregate_id, type, payload, payload_bytes, version, content_type, headers, ordering_key, "
-            "created_at. Debezium's aggregatetype and aggregateid are known"
+            description='Field -> column name in a table of your own, for example {aggregate_id = "entity"}. '
+            "Fields: id, aggregate_type, aggregate_id, type, payload, payload_bytes, version, content_type, "
+            "headers, ordering_key, created_at. Debezium's aggregatetype and aggregateid are recognized."
         ),
     ] = {}
     extra: Annotated[
         dict[str, str],
         Meta(
-            description='further columns that go with an event: "header", "header:NAME", or "envelope", "envelope:NAME"'
-            " (the value is then an object of `payload` and these)"
+            description='Further columns to publish with an event: "header" or "header:NAME", "envelope" or '
+            '"envelope:NAME". With an envelope, the value is an object of `payload` and these columns.'
         ),
     ] = {}
     debezium: Annotated[
         dict[str, str],
         Meta(
-            description='options of Debezium\'s EventRouter as they are, as {"table.field.event.key" = "entity"}; what '
-            "cannot be had is refused with what there is instead"
+            description="Options of Debezium's EventRouter under their own names, for example "
+            '{"table.field.event.key" = "entity"}. An unsupported option is rejected, and the message names the '
+            "alternative."
         ),
     ] = {}
     partitions: Annotated[
-        int, Meta(ge=0, le=10000, description="of event topics that we make; 0: as kafka.partitions")
+        int,
+        Meta(
+            ge=0,
+            le=10000,
+            description="Number of partitions of event topics that Tailrace creates. 0: as kafka.partitions.",
+        ),
     ] = 0
     retention_s: Annotated[
-        int, Meta(ge=0, description="seconds for which event topics that we make keep events; 0: for good")
+        int, Meta(ge=0, description="Seconds for which event topics that Tailrace creates keep events. 0: forever.")
     ] = 604_800
     types_max: Annotated[
         int,
         Meta(
             ge=1,
             le=10_000,
-            description="event topics at most: further aggregate types are refused, for a program that writes ids into "
-            "them would make a topic for each",
+            description="Largest number of event topics. Events of further aggregate types are refused: otherwise "
+            "a program that writes ids into the type would create a topic for each id.",
         ),
     ] = 500
     null_payload: Annotated[
         Literal["tombstone", "refuse"],
-        Meta(description="an event without a payload: a record without a value, or one that is refused"),
+        Meta(
+            description="An event without a payload: `tombstone` publishes a record without a value, `refuse` "
+            "refuses the event."
+        ),
     ] = "tombstone"
     on_update: Annotated[
         Literal["ignore", "stop"],
-        Meta(description="an UPDATE of a row, which is an event already: count it and go on, or stop capture"),
+        Meta(
+            description="An UPDATE of a row, which was published already: `ignore` counts it and continues, "
+            "`stop` stops capture."
+        ),
     ] = "ignore"
     existing: Annotated[
         Literal["route", "skip"],
-        Meta(description="rows that are in the table when capture first sees it: events, or done with already"),
+        Meta(
+            description="Rows that are in the table when capture first reads it: `route` publishes them as "
+            "events, `skip` treats them as processed."
+        ),
     ] = "route"
     publish_table: Annotated[
-        bool, Meta(description="capture the table's rows as those of any other, too, if source.tables selects it")
+        bool,
+        Meta(description="Capture the table's rows like those of any other table too, if source.tables selects it."),
     ] = False
     prune: Annotated[
         Literal["off", "delete", "drop"],
         Meta(
-            description="take events out of the table that are in Kafka: delete rows, or drop partitions and make the "
-            "next ones"
+            description="Remove events from the table once they are in Kafka. `delete` deletes rows. `drop` drops "
+            "partitions and creates the next ones."
         ),
     ] = "off"
     keep_s: Annotated[
-        int, Meta(ge=0, description="seconds for which events stay in the table, by created_at, before they are pruned")
+        int, Meta(ge=0, description="Seconds for which events stay in the table before they are pruned, by created_at.")
     ] = 3600
     prune_interval_s: Annotated[
-        float, Meta(gt=0, le=3600, description="seconds between looks for what can be pruned")
+        float, Meta(gt=0, le=3600, description="Seconds between checks for events that can be pruned.")
     ] = 5.0
     prune_rows: Annotated[
-        int, Meta(ge=1, le=100_000, description="rows that one statement deletes at most; ten are one transaction")
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Largest number of rows that one statement deletes. Ten statements are one transaction.",
+        ),
     ] = 5000
     partitions_ahead: Annotated[
         int,
-        Meta(ge=1, le=100, description="days whose partitions are made ahead, where the table has one a day"),
+        Meta(
+            ge=1,
+            le=100,
+            description="Number of days for which partitions are created ahead, if the table has one per day.",
+        ),
     ] = 7

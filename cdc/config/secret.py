@@ -1,11 +1,11 @@
-"""Strings that must not be printed: passwords, DSNs, tokens."""
+"""Strings that must never be printed or logged: passwords, DSNs, tokens."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# Up to the last @: a password with an @ or / that was not escaped is wrong for libpq, but still a password.
+# Up to the last @: a password with an unescaped @ or / is invalid for libpq, but it is still a password.
 _URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):.*@", re.DOTALL)
 SECRET_PARAMETERS: Final = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 """Parameters of a libpq connection string whose values are secret (libpq 18)."""
@@ -15,7 +15,7 @@ _KEY_PASSWORD: Final = re.compile(
 
 
 class Secret:
-    """A string whose `repr`, `str` and formatting are masked; `reveal()` is the only way to read it."""
+    """A string with masked `repr`, `str` and formatting; only `reveal()` returns the text."""
 
     __slots__ = ("_value",)
 
@@ -23,11 +23,11 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The real text. Call it where it is handed to a driver, nowhere else."""
+        """Return the text. Call it only to pass the text to a driver."""
         return self._value
 
     def masked(self) -> str:
-        """The text with every password replaced by ``***``; for messages that must name a server."""
+        """Return the text with every password replaced by ``***``, for messages that must name a server."""
         return _KEY_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", self._value))
 
     def __repr__(self) -> str:

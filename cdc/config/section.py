@@ -1,4 +1,4 @@
-"""What every table of cdc.toml is."""
+"""The base class of all sections of cdc.toml."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of cdc.toml. An unknown key is an error that names it."""
+    """A table of cdc.toml. An unknown key is an error that names the key."""
 
 
 def section_of(hint: object) -> type[Section] | None:
-    """The section that a field of the configuration holds, also one that may be left out; None for other fields."""
+    """Return the section type of a field of Config, also of an optional section; None for other fields."""
     for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
         if isinstance(kind, type) and issubclass(kind, Section):
             return kind

@@ -1,7 +1,7 @@
-"""Decides which environment variables the process of a sink inherits from `cdc run --with-sinks`. Pure.
+"""Selects the environment variables that `cdc run --with-sinks` passes to the process of a sink. Pure.
 
-A sink reads topics and writes its store. It never connects to the source database or the schema registry, so it gets
-no credential of those, nor of another sink.
+A sink reads topics and writes its store. It never connects to the source database or the schema registry. So it gets
+no credentials for these, nor for another sink.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOT_FOR_SINKS: Final = frozenset(
     {
         "TAILRACE_SOURCE_PASSWORD",
         "PGPASSWORD",
-        # Of single commands, which are given them by hand.
+        # Variables of single commands that an operator runs.
         "TAILRACE_INBOX_DSN",
         "TAILRACE_MIGRATE_DSN",
         "TAILRACE_CONTRACTS_REGISTRY",
@@ -28,9 +28,9 @@ _REGISTRY: Final = "TAILRACE_REGISTRY_OPTION_"
 
 
 def sink_environment(sink: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for the process of `sink`: all but the secrets that it does not need.
+    """Return the variables for the process of `sink`: all except the secrets that it does not need.
 
-    The DSN of the source is a setting without a default, so it stays, without its passwords.
+    The source DSN has no default, so it is passed on, but without its passwords.
     """
     own = tuple(f"{_SINKS}{sink}_{word}_".upper() for word in ("OPTION", "STORAGE"))
     kept = {

@@ -1,4 +1,4 @@
-"""Sinks of a configuration by name and kind."""
+"""Finds the sinks of a configuration by name and kind."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from cdc.config.settings import Applied, Config, Plugin, Sink, Warehouse
 from cdc.errors import UsageError
 
 _S = TypeVar("_S")
-_VIEWS = "views."  # `cdc.model.topic_names.VIEWS`, which is beside this layer
+_VIEWS = "views."  # `cdc.model.topic_names.VIEWS`, which this layer must not import
 
 
 def sink_of(config: Config, name: str) -> Sink:
-    """The section of a sink. Raises UsageError with what there is."""
+    """Return the section of a sink. Raises UsageError that lists the sinks."""
     return _found(config.sinks, name, "sink")
 
 
 def lake_of(config: Config, name: str) -> Warehouse:
-    """The section of a sink of kind `warehouse`. Raises UsageError with what there is."""
+    """Return the section of a sink of kind `warehouse`. Raises UsageError that lists the warehouse sinks."""
     return _found(lakes(config), name, "warehouse sink")
 
 
 def applied_of(config: Config, name: str) -> Applied:
-    """The section of a sink that applies one key at a time. Raises UsageError for another kind."""
+    """Return the section of a sink that applies one key at a time. Raises UsageError for other kinds."""
     settings = sink_of(config, name)
     if not isinstance(settings, Applied):
         raise UsageError(
-            f"sink {name!r} is a warehouse, which takes whole cuts: this is for search and cache",
-            hint="end its process to pause it; nothing is lost by that",
+            f"sink {name!r} is a warehouse; expected a sink of kind search or cache",
+            hint="to pause a warehouse, stop its process; nothing is lost",
         )
     return settings
 
@@ -39,15 +39,15 @@ def kind_of(sink: Sink) -> str:
 
 
 def lakes(config: Config) -> dict[str, Warehouse]:
-    """The sinks of kind `warehouse`."""
+    """Return the sinks of kind `warehouse`."""
     return {name: sink for name, sink in config.sinks.items() if isinstance(sink, Warehouse)}
 
 
 def view_lakes(config: Config, patterns: Sequence[str]) -> list[str]:
-    """The warehouse sinks whose published views a sink of these patterns may keep.
+    """Return the warehouse sinks whose published views match a sink with these patterns.
 
-    Views are asked for by their schema, as ``views.*``: ``*.*`` means captured tables, so that no sink gets a view
-    that nobody meant for it.
+    A pattern selects views only by their schema, as in ``views.*``. ``*.*`` selects captured tables only, so that no
+    sink receives views by accident.
     """
     if not any(pattern.startswith(_VIEWS) for pattern in patterns):
         return []
@@ -58,7 +58,7 @@ def _found(sinks: Mapping[str, _S], name: str, what: str) -> _S:
     if name not in sinks:
         known = ", ".join(sorted(sinks))
         raise UsageError(
-            f"there is no {what} {name!r} in the configuration",
-            hint=f"it has {known}" if known else "add a table [sinks.NAME]",
+            f"no {what} {name!r} in the configuration",
+            hint=f"configured: {known}" if known else "add a table [sinks.NAME]",
         )
     return sinks[name]

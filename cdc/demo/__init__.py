@@ -1,1 +1,1 @@
-"""`make demo`: a live workload, captured exactly once, and the proof at the end."""
+"""`make demo`: a live workload, captured exactly once, with a proof at the end."""

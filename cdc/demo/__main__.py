@@ -1,4 +1,4 @@
-"""``python -m cdc.demo``: exit code 0 when Kafka held exactly what PostgreSQL held, 1 when it did not."""
+"""``python -m cdc.demo``: exit code 0 if Kafka held exactly what PostgreSQL held, 1 otherwise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final
 
 from rich.text import Text
 
-from cdc.demo.place import Place, take_place
+from cdc.demo.demo_stack import DemoStack, demo_stack
 from cdc.demo.screen import Screen
-from cdc.demo.stores import SERVERS as STORE_SERVERS
+from cdc.demo.sink_tour import SERVERS as STORE_SERVERS
 from cdc.demo.tour import Options, Tour
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
 from cdc.local.stack import DEFAULT_SERVERS
@@ -28,13 +28,13 @@ def main(arguments: list[str] | None = None) -> int:
     screen = Screen()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with take_place(
+        with demo_stack(
             given.stack, DEFAULT_SERVERS if given.capture_only else (*DEFAULT_SERVERS, *STORE_SERVERS)
-        ) as place:
+        ) as demo:
             if given.end:
-                screen.step("Ended", f"nothing of a demo is left on stack {given.stack}")
+                screen.step("Ended", f"stack {given.stack} has no servers or files of a demo any more")
                 return EXIT_OK
-            return _demonstrate(screen, place, given)
+            return _demonstrate(screen, demo, given)
     except KeyboardInterrupt:
         screen.step("Stopped", "interrupted; the demo's servers were stopped", good=False)
         return _INTERRUPTED
@@ -43,29 +43,29 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def _demonstrate(screen: Screen, place: Place, given: argparse.Namespace) -> int:
+def _demonstrate(screen: Screen, demo: DemoStack, given: argparse.Namespace) -> int:
     screen.heading("Tailrace", "Every committed change of PostgreSQL, in order, exactly once, in Kafka.")
     options = Options(given.seconds, given.branches, tamper=given.tamper, keep=given.keep, sinks=not given.capture_only)
-    verdict = Tour(place, screen, options).run()
+    exact = Tour(demo, screen, options).run()
     if given.keep:
-        place.leave = "everything"
-        _say_how_to_look(screen, place)
-    elif not verdict.ok:
-        place.leave = "files"
-        screen.note(f"the log of capture is in {place.folder}")
-    return EXIT_OK if verdict.ok else EXIT_FAILED
+        demo.keeps_all = True
+        _show_commands(screen, demo)
+    elif not exact:
+        demo.keeps_files = True
+        screen.note(f"the logs are in {demo.folder}")
+    return EXIT_OK if exact else EXIT_FAILED
 
 
-def _say_how_to_look(screen: Screen, place: Place) -> None:
-    screen.step("Kept", "servers and capture are still running; look around:")
+def _show_commands(screen: Screen, demo: DemoStack) -> None:
+    screen.step("Kept", "servers and capture are still running; try these commands:")
     for command in (
-        f"cdc tail -c {place.config}",
-        f"cdc status -c {place.config}",
-        f"psql '{place.stack.postgres.printable_dsn}'",
-        f'eval "$(cdc local env --stack {place.stack.name})"',
+        f"cdc tail -c {demo.config}",
+        f"cdc status -c {demo.config}",
+        f"psql '{demo.stack.postgres.printable_dsn}'",
+        f'eval "$(cdc local env --stack {demo.stack.name})"',
     ):
         screen.note(Text(command, style="bold"))
-    screen.note(f"and to end it all: python -m cdc.demo --stack {place.stack.name} --end")
+    screen.note(f"to end everything: python -m cdc.demo --stack {demo.stack.name} --end")
 
 
 def _show(screen: Screen, error: TailraceError) -> None:
@@ -79,23 +79,25 @@ def _show(screen: Screen, error: TailraceError) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cdc.demo",
-        description="Captures a live workload from a real PostgreSQL into a real Kafka, kills capture in the middle of "
-        "it, keeps lake tables and a view by Spark, an index in OpenSearch and a cache in Valkey, and proves at the "
-        "end that all of them hold exactly what PostgreSQL holds. Takes less than four minutes, two with capture "
-        "alone, and stops its servers again.",
+        description="Capture a live workload from a real PostgreSQL into a real Kafka, kill capture in the middle, "
+        "maintain lake tables and views with Spark, an index in OpenSearch and a cache in Valkey, and prove at the end "
+        "that all of them hold exactly what PostgreSQL holds. Takes about four minutes, two with capture alone, and "
+        "stops its servers.",
     )
     parser.add_argument(
-        "--seconds", type=_between(4, 3600), default=30, metavar="N", help="how long the load runs (30)"
+        "--seconds", type=_between(4, 3600), default=30, metavar="N", help="duration of the load (default: 30)"
     )
-    parser.add_argument("--branches", type=_between(1, 100), default=5, metavar="N", help="100,000 accounts each (5)")
-    parser.add_argument("--stack", default=_STACK, metavar="NAME", help=f"name of its servers ({_STACK})")
-    parser.add_argument("--capture-only", action="store_true", help="without the lake, index and cache")
+    parser.add_argument(
+        "--branches", type=_between(1, 100), default=5, metavar="N", help="size of the bank (default: 5)"
+    )
+    parser.add_argument("--stack", default=_STACK, metavar="NAME", help=f"name of its servers (default: {_STACK})")
+    parser.add_argument("--capture-only", action="store_true", help="omit the lake, indices and caches")
     parser.add_argument("--keep", action="store_true", help="leave everything running at the end")
-    parser.add_argument("--end", action="store_true", help="end what an earlier --keep left, and nothing else")
+    parser.add_argument("--end", action="store_true", help="end what an earlier --keep left, then exit")
     parser.add_argument(
         "--tamper",
         action="store_true",
-        help="change one row behind capture's back before the comparison, to see that it is found (exit code 1)",
+        help="change one row while capture is stopped, to see that the comparison finds it (exit code 1)",
     )
     return parser
 
@@ -103,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 def _between(least: int, most: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not text.isdigit() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"expected a number from {least} to {most}")
         return int(text)
 
     return number

@@ -1,8 +1,8 @@
-"""pgbench's TPC-B, the workload PostgreSQL is measured with: a bank whose four sums must always be equal.
+"""Runs pgbench's TPC-B-like workload: a bank whose four sums must always be equal.
 
-Each transaction changes an account, its teller and its branch by the same amount and writes it to the history, so
-the balances of accounts, tellers and branches, and the amounts of the history, add up to the same number. That makes
-any lost, repeated or half-captured transaction visible. `pgbench_history` has no key at all.
+Each transaction changes an account, its teller and its branch by the same amount and records it in the history. So the
+balances of accounts, tellers and branches, and the amounts of the history, have the same sum. Any lost, repeated or
+partly captured transaction becomes visible. `pgbench_history` has no key.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
-from psycopg import sql
 
 from cdc.errors import LocalError
 
-ACCOUNTS_PER_BRANCH: Final = 100_000  # TPC-B's own numbers, as pgbench has them
+ACCOUNTS_PER_BRANCH: Final = 100_000  # as in pgbench
 TELLERS_PER_BRANCH: Final = 10
 CLIENTS: Final = 4
 TOTALS: Final = {
@@ -28,7 +27,7 @@ TOTALS: Final = {
     "public.pgbench_branches": "bbalance",
     "public.pgbench_history": "delta",
 }
-"""Table -> the column whose sum is the bank's."""
+"""Table -> the column whose sum must be equal."""
 
 _CHUNK_ROWS: Final = 50_000
 _STOP_S: Final = 10.0
@@ -37,14 +36,14 @@ _DONE: Final = re.compile(r"number of transactions actually processed: (\d+)")
 
 
 def create_tables(programs: Path, dsn: str) -> None:
-    """Empty tables with their primary keys: pgbench's own first steps (drop, tables, primary keys)."""
+    """Create empty tables with primary keys, with pgbench's own steps (drop, tables, primary keys)."""
     _run([str(programs / "pgbench"), "-i", "-I", "dtp", "-q", dsn])
 
 
 def fill(session: psycopg.Connection, branches: int) -> Iterator[int]:
-    """Insert branches, tellers and accounts as pgbench would; yields the rows inserted by each transaction.
+    """Insert branches, tellers and accounts like pgbench. Yields the number of rows of each transaction.
 
-    pgbench fills its tables with COPY FREEZE after a TRUNCATE; capture stops at a TRUNCATE, so this inserts.
+    pgbench itself uses COPY FREEZE after a TRUNCATE; this inserts, so that capture has rows to show.
     """
     yield session.execute(
         "insert into pgbench_branches (bid, bbalance) select b, 0 from generate_series(1, %s) b", (branches,)
@@ -62,20 +61,8 @@ def fill(session: psycopg.Connection, branches: int) -> Iterator[int]:
         ).rowcount
 
 
-def sums(session: psycopg.Connection) -> dict[str, int]:
-    """The four sums, by PostgreSQL."""
-    found = {}
-    for table, column in TOTALS.items():
-        query = sql.SQL("select coalesce(sum({}), 0) from {}").format(
-            sql.Identifier(column), sql.Identifier(*table.split("."))
-        )
-        row = session.execute(query).fetchone()
-        found[table] = int(row[0]) if row is not None else 0
-    return found
-
-
 class Bank:
-    """pgbench, running. `rate` may be read from any thread."""
+    """A running pgbench. Read `rate` from any thread."""
 
     def __init__(self, programs: Path, dsn: str, seconds: int) -> None:
         argv = [str(programs / "pgbench"), "-n", "-c", str(CLIENTS), "-T", str(seconds), "-P", "1", dsn]
@@ -88,11 +75,11 @@ class Bank:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether pgbench still runs."""
         return self._process.poll() is None
 
     def finish(self) -> None:
-        """Wait for its end. Raises LocalError when it failed."""
+        """Wait for the end of pgbench. Raises LocalError if it failed."""
         code = self._process.wait()
         self._reader.join()
         self.rate = 0.0
@@ -100,7 +87,7 @@ class Bank:
             raise LocalError(f"pgbench ended with exit code {code}", hint="\n".join(self._output[-5:]))
 
     def stop(self) -> None:
-        """End it at once, if it runs."""
+        """Stop pgbench if it runs."""
         if self.running:
             self._process.terminate()
             try:

@@ -1,4 +1,4 @@
-"""Draws one moment of the demo. Values in, renderables out."""
+"""Draws the live picture of the demo. Pure: values in, renderables out."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cdc.demo.events import Line
-from cdc.demo.watch import Facts
+from cdc.demo.live_facts import Facts
+from cdc.demo.shop_events import Line
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _BAR: Final = 24
 _STATES: Final = {"RUNNING": "green", "CATCHING_UP": "yellow", "STARTING": "yellow", "WAITING": "yellow"}
 _VERBS: Final = {"insert": "green", "update": "yellow", "delete": "red"}
-_FIXED_LINES: Final = 12  # of the picture, beside topics, notes and events
+_FIXED_LINES: Final = 12  # of the picture, without topics, notes and events
 _EVENTS_MAX: Final = 10
 _TOPIC_BAR: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the live picture is of.
+    """The content of the picture.
 
     Attributes:
-        title: what is going on.
-        done: how much of it, 0 to 1.
-        bank_rate: transactions a second of pgbench.
-        shop_rate: transactions a second of the shop.
-        notes: what happened, oldest first: (seconds since the beginning, text).
-        view: the lake's view in a line; empty without a lake.
+        title: the current step.
+        done: its progress, 0 to 1.
+        bank_rate: transactions per second of pgbench.
+        shop_rate: transactions per second of the shop.
+        notes: (seconds since the beginning, text), oldest first.
+        view: a row of the lake's view, in one line; empty without a lake.
     """
 
     title: str
@@ -46,7 +46,7 @@ class Scene:
 
 
 def picture(scene: Scene, height: int) -> RenderableType:
-    """The whole picture, for a terminal of that height."""
+    """Return the picture for a terminal of the given height."""
     facts = scene.facts
     parts: list[RenderableType] = [_head(scene), Text(), _figures(scene), Text(), _topics(facts.records)]
     if scene.view:
@@ -66,7 +66,7 @@ def picture(scene: Scene, height: int) -> RenderableType:
 
 
 def plain_picture(scene: Scene) -> str:
-    """One line that says the same."""
+    """Return the same content in one line."""
     facts = scene.facts
     commit = "" if facts.commit_ms is None else f", commit {facts.commit_ms:.0f} ms"
     return (
@@ -77,7 +77,7 @@ def plain_picture(scene: Scene) -> str:
 
 
 def size(count_bytes: float) -> str:
-    """``1.5 MB``."""
+    """Return a size with its unit, for example ``1.5 MB``."""
     for unit in ("B", "kB", "MB"):
         if abs(count_bytes) < 1000:
             return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
@@ -86,7 +86,7 @@ def size(count_bytes: float) -> str:
 
 
 def state_text(state: str) -> str:
-    """A state as people say it."""
+    """Return a state in lower case, or ``down``."""
     return state.lower().replace("_", " ") if state else "down"
 
 
@@ -113,7 +113,7 @@ def _figures(scene: Scene) -> RenderableType:
     grid.add_column()
     grid.add_row("PostgreSQL", _commits(scene), "capture", state)
     grid.add_row("captured", f"{facts.rows_per_second:,.0f} rows/s", "behind", Text(_behind(scene), style=late))
-    grid.add_row("", f"{size(facts.bytes_per_second)}/s", "Kafka commit", f"{commit} (median)")
+    grid.add_row("", f"{size(facts.bytes_per_second)}/s", "Kafka commit", commit)
     grid.add_row("", Text(_curve(facts.curve), style="cyan"), "", "")
     return grid
 
@@ -142,7 +142,7 @@ def _topics(records: dict[str, int]) -> RenderableType:
     table.add_row(Text("topic", style="dim"), Text("records", style="dim"), "")
     top = max(records.values(), default=0) or 1
     for topic, count in sorted(records.items(), key=lambda item: -item[1]):
-        # Sizes differ by orders of magnitude, so the bars are of the number of digits.
+        # Sizes differ by orders of magnitude, so a bar shows the number of digits.
         length = round(_TOPIC_BAR * len(str(count)) / len(str(top))) if count else 0
         table.add_row(topic, f"{count:,}", Text("▪" * length, style="blue"))
     return table

@@ -1,6 +1,6 @@
-"""The shop at work: threads that place, pack, renumber and delete orders, and change prices, manuals and profiles.
+"""Runs the workload of a shop: threads that change orders, prices, manuals, profiles, posts and follows.
 
-The random numbers are seeded: what each writer wants to do is the same in every run.
+The random numbers are seeded, so every run attempts the same transactions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ CUSTOMERS: Final = 2_000
 PRODUCTS: Final = 200
 FOLLOWS: Final = 1_500
 FILLED: Final = CUSTOMERS + PRODUCTS + FOLLOWS
+TABLES: Final = ("customers", "products", "orders", "order_lines", "follows", "posts")
 _FOLLOWERS: Final = 500  # each of them follows three at first
-_FOLLOWED: Final = 100  # whom people follow: among the first customers
+_FOLLOWED: Final = 100  # followed customers are among the first ones
 WRITERS: Final = 2
-_PAUSE_S: Final = 0.004  # between two transactions of a writer: a busy shop, and not a second benchmark
-_MANUAL_BYTES: Final = (3_000, 6_000)  # more than a quarter of a page, so that it is stored out of line
+_PAUSE_S: Final = 0.004  # between transactions of a writer: a busy shop, not a second benchmark
+_MANUAL_BYTES: Final = (3_000, 6_000)  # more than a quarter of a page, so it is stored out of line
 _OPEN_ORDERS_MAX: Final = 400
 _NEW_NUMBER: Final = 1_000_000
 _FIRST: Final = ("Ada", "Björn", "Chloë", "Dmitri", "Eve", "Farouk", "Grażyna", "Hana", "Íñigo", "Jun", "Kofi", "李")
@@ -35,12 +36,12 @@ _NOTES: Final = (None, "leave at the door", "gift: 🎁", "call first\nthen ring
 
 
 def create_tables(session: Session) -> None:
-    """Make the schema, empty."""
+    """Create the empty schema."""
     session.execute(resources.files("cdc.demo").joinpath("shop.sql").read_text(encoding="utf-8").encode())
 
 
 def fill(session: Session, seed: int) -> int:
-    """Customers, products, and who follows whom; returns how many rows."""
+    """Insert customers, products and follows. Returns the number of rows."""
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     with session.cursor() as cursor:
         cursor.executemany(
@@ -66,7 +67,7 @@ def fill(session: Session, seed: int) -> int:
 
 
 class Shop:
-    """The writers, running until `stop`. The counts may be read from any thread."""
+    """The writers, which run until `stop`. Read the counts from any thread."""
 
     def __init__(self, dsn: str, seed: int) -> None:
         self._stopping = threading.Event()
@@ -76,16 +77,16 @@ class Shop:
 
     @property
     def commit_count(self) -> int:
-        """Transactions committed so far."""
+        """Number of committed transactions."""
         return sum(writer.commit_count for writer in self._writers)
 
     @property
     def rollback_count(self) -> int:
-        """Transactions rolled back on purpose: nobody may ever see anything of them."""
+        """Number of transactions that were rolled back on purpose and must never appear in Kafka."""
         return sum(writer.rollback_count for writer in self._writers)
 
     def stop(self) -> None:
-        """Let every writer finish its transaction. Raises what a writer failed with."""
+        """Stop every writer after its current transaction. Raises the error of a failed writer."""
         self._stopping.set()
         for writer in self._writers:
             writer.join()
@@ -95,7 +96,7 @@ class Shop:
 
 
 class _Writer(threading.Thread):
-    """One clerk with orders of its own, so that two never wait for each other for long."""
+    """One writer with its own orders, so that writers rarely wait for each other."""
 
     def __init__(self, dsn: str, number: int, seed: int, stopping: threading.Event) -> None:
         super().__init__(name=f"shop-{number}", daemon=True)
@@ -133,19 +134,19 @@ class _Writer(threading.Thread):
         orders, following = list(self._orders), self._next
         try:
             self._rng.choice(self._actions)(session)
-            changes_its_mind = self._rng.random() < 0.03
-            session.execute("rollback" if changes_its_mind else "commit")
+            rolls_back = self._rng.random() < 0.03
+            session.execute("rollback" if rolls_back else "commit")
         except (psycopg.errors.DeadlockDetected, psycopg.errors.ForeignKeyViolation):
             session.rollback()
-            changes_its_mind = True
-        if changes_its_mind:
+            rolls_back = True
+        if rolls_back:
             self._orders, self._next = orders, following
             self.rollback_count += 1
         else:
             self.commit_count += 1
 
     def _place(self, session: Session) -> None:
-        """A new order with some lines, taken from stock."""
+        """Insert an order with some lines, and reduce the stock."""
         if len(self._orders) >= _OPEN_ORDERS_MAX:
             self._cancel(session)
             return
@@ -165,7 +166,7 @@ class _Writer(threading.Thread):
         self._orders.append(number)
 
     def _advance(self, session: Session) -> None:
-        """An order gets a step further."""
+        """Advance the status of an order."""
         if self._orders:
             session.execute(
                 "update shop.orders set status = case status when 'new' then 'packed' when 'packed' then 'shipped' "
@@ -174,17 +175,17 @@ class _Writer(threading.Thread):
             )
 
     def _reprice(self, session: Session) -> None:
-        """A price changes; the manual, stored out of line, does not."""
+        """Change a price, but not the manual, which is stored out of line."""
         price, product = self._rng.randint(100, 99_999) / 100, self._rng.randint(1, PRODUCTS)
         session.execute("update shop.products set price = %s where id = %s", (price, product))
 
     def _rewrite(self, session: Session) -> None:
-        """A manual is written anew."""
+        """Replace a manual."""
         product = self._rng.randint(1, PRODUCTS)
         session.execute("update shop.products set manual = %s where id = %s", (_manual(self._rng), product))
 
     def _learn(self, session: Session) -> None:
-        """Something is learned of a customer: JSON and an array."""
+        """Change the profile (JSON) and the tags (array) of a customer."""
         profile = {"visits": self._rng.randint(1, 99), "likes": self._rng.choice(_THINGS), "exact": 1.10}
         session.execute(
             "update shop.customers set profile = profile || %s, tags = %s where id = %s",
@@ -192,7 +193,7 @@ class _Writer(threading.Thread):
         )
 
     def _renumber(self, session: Session) -> None:
-        """The key of an order changes, and with it that of its lines."""
+        """Change the key of an order, and so the keys of its lines."""
         if self._orders:
             at = self._rng.randrange(len(self._orders))
             old = self._orders[at]
@@ -201,34 +202,34 @@ class _Writer(threading.Thread):
             self._orders[at] = new
 
     def _cancel(self, session: Session) -> None:
-        """An order and its lines go."""
+        """Delete an order with its lines."""
         if self._orders:
             number = self._orders.pop(self._rng.randrange(len(self._orders)))
             session.execute("delete from shop.orders where number = %s", (number,))
 
     def _post(self, session: Session) -> None:
-        """Somebody whom others follow says something."""
+        """Insert a post of a followed customer."""
         body = f"{self._rng.choice(_THINGS)}: {self._rng.choice(('lovely', 'broken', 'as described', '🎉'))}"
         session.execute(
             "insert into shop.posts (author_id, body) values (%s, %s)", (self._rng.randint(1, _FOLLOWED), body)
         )
 
     def _follow(self, session: Session) -> None:
-        """Somebody follows somebody, or does not any more."""
+        """Insert or delete a follow."""
         pair = (self._rng.randint(1, _FOLLOWERS), self._rng.randint(1, _FOLLOWED))
         gone = session.execute("delete from shop.follows where follower_id = %s and followed_id = %s", pair).rowcount
         if not gone:
             session.execute("insert into shop.follows values (%s, %s) on conflict do nothing", pair)
 
     def _retract(self, session: Session) -> None:
-        """An author's oldest post goes."""
+        """Delete the oldest post of an author."""
         session.execute(
             "delete from shop.posts where id = (select min(id) from shop.posts where author_id = %s)",
             (self._rng.randint(1, _FOLLOWED),),
         )
 
     def _welcome(self, session: Session) -> None:
-        """A new customer."""
+        """Insert a customer."""
         session.execute(
             "insert into shop.customers (name, email, tags, profile) values (%s, %s, %s, %s)", _customer(self._rng)
         )
@@ -241,5 +242,5 @@ def _customer(rng: random.Random) -> tuple[str, str, list[str], Jsonb]:
 
 
 def _manual(rng: random.Random) -> str:
-    """Text that does not compress, so that it is really out of line."""
+    """Return text that does not compress, so that it is stored out of line."""
     return rng.randbytes(rng.randint(*_MANUAL_BYTES) // 2).hex()

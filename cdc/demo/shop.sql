@@ -1,5 +1,5 @@
--- A small shop, for the demo. Beside pgbench's bank it has what real schemas have: an enum, money as numeric, JSON,
--- arrays, times with zones, long texts, keys of two columns, and keys that change.
+-- A small shop for the demo. It has what real schemas have and pgbench's bank has not: an enum, numeric amounts, JSON,
+-- arrays, timestamps with time zone, long texts, keys of two columns, and keys that change.
 
 create schema shop;
 
@@ -22,9 +22,9 @@ create table shop.products (
     manual text not null
 );
 
--- `manual` is some kilobytes, so PostgreSQL stores it out of line (TOAST). An update that leaves such a value alone
--- does not write it to the WAL again, and nobody who reads the WAL can know it. With REPLICA IDENTITY FULL the old row
--- is written too, with every value in it: each event is complete, and even shows what the row was before.
+-- `manual` has some kilobytes, so PostgreSQL stores it out of line (TOAST). An update that does not change such a value
+-- does not write it to the WAL. With REPLICA IDENTITY FULL, the WAL contains the complete old row: each event is then
+-- complete and also shows the previous row.
 alter table shop.products alter column manual set storage external;
 alter table shop.products replica identity full;
 
@@ -45,7 +45,7 @@ create table shop.order_lines (
     primary key (order_number, line)
 );
 
--- Customers follow each other, and post: what a timeline is made of.
+-- Customers follow each other and post. A view builds timelines from this.
 
 create table shop.follows (
     follower_id bigint not null references shop.customers,

@@ -1,1 +1,1 @@
-"""Real PostgreSQL and Kafka on this machine without Docker."""
+"""Local servers for development and tests, without containers."""

@@ -1,7 +1,8 @@
-"""Archives of loaded classes, from which a JVM starts in half the time. A convenience: never a reason to fail.
+"""Keeps archives of loaded classes, which halve the start time of a JVM. A problem with an archive is never an error.
 
-A server's JVM writes one at its first clean stop, into its own folder; it is kept in the cache under what it is good
-for and the checksum of its bytes. The JVM checks little of it, so we check all (65 MB take 60 ms, 2026-11-21).
+A server's JVM writes an archive into its own folder at its first orderly stop. The cache keeps it under a name that
+contains the checksum of its bytes. The JVM checks little of an archive, so every use verifies the checksum (65 MB take
+60 ms, 2026-11-21).
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ if TYPE_CHECKING:
 
     from cdc.artifacts.machine import Machine
 
-# One for each way to start a server, and one more while Java or the server is being upgraded.
+# One for each way to start a server, and spare ones during an upgrade of Java or the server.
 _KEPT_MAX: Final = 4
 _SUFFIX: Final = ".jsa"
 
 
 class ClassArchives:
-    """The archives of one kind of server. `stem` says what one is good for: a file name without dots."""
+    """The archives of one kind of server. A `stem` identifies the JVM, jars and options: a file name without dots."""
 
     def __init__(self, machine: Machine, server: str) -> None:
         self._machine = machine
         self._folder = machine.cache / "archives" / server
 
     def find(self, stem: str) -> Path | None:
-        """The archive, whole; damaged ones are removed, so that the next stop makes a new one."""
+        """Return a verified archive or None. Damaged archives are removed, so that the next stop writes a new one."""
         for file in sorted(self._folder.glob(f"{stem}.*{_SUFFIX}")):
             with contextlib.suppress(OSError):
                 if file.name == _name(stem, file):
@@ -39,7 +40,7 @@ class ClassArchives:
         return None
 
     def keep(self, stem: str, written: Path) -> None:
-        """Take what the JVM wrote to `written` into the cache, if it wrote something, and remove it there."""
+        """Move the archive that the JVM wrote to `written` into the cache, if the file is not empty."""
         with contextlib.suppress(OSError):
             if written.stat(follow_symlinks=False).st_size:
                 copied = self._folder / f"{stem}.part"
@@ -54,7 +55,7 @@ class ClassArchives:
             written.unlink()
 
     def drop(self, file: Path) -> None:
-        """Remove an archive that turned out to be no good."""
+        """Remove an unusable archive."""
         with contextlib.suppress(OSError):
             file.unlink()
 

@@ -1,4 +1,4 @@
-"""The configuration that a local Kafka broker is run with, as text. Pure."""
+"""Renders the configuration files of a local Kafka broker. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 NODE_ID: Final = 1
 
-# Warnings and worse: what Kafka says at INFO at every start is 400 lines.
+# Warnings and worse: at INFO every start logs 400 lines.
 LOG4J: Final = """\
 Configuration:
   status: error
@@ -25,9 +25,9 @@ Configuration:
       AppenderRef: [{ref: STDOUT}]
 """
 
-# What makes one broker a good one to develop on, wherever it runs; containers get the same.
+# Settings of a single development broker, also used for brokers in containers.
 SHARED_PROPERTIES: Final[Mapping[str, str]] = {
-    # One broker: every internal topic has one replica, and few partitions to open at a start.
+    # One broker: every internal topic has one replica, and few partitions for a quick start.
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -36,16 +36,16 @@ SHARED_PROPERTIES: Final[Mapping[str, str]] = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # Members of groups that the broker deals (KIP-848) learn of a change by a heartbeat, else every 5 s.
+    # Members of groups of the new protocol (KIP-848) learn about a rebalance by heartbeat, by default every 5 s.
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": "500",
-    # A topic made by accident has the wrong partitions and is not compacted.
+    # A topic that is created by accident has the wrong number of partitions and is not compacted.
     "auto.create.topics.enable": "false",
     # A row of PostgreSQL may be far larger than Kafka's default of 1 MiB.
     "message.max.bytes": str(32 << 20),
     "num.network.threads": "2",
     "num.io.threads": "2",
-    # Compaction within seconds, so that what it does to topics is seen in development.
+    # Compact within seconds, so that its effects are visible in development.
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.cleaner.backoff.ms": "500",
     "log.initial.task.delay.ms": "500",
@@ -55,7 +55,7 @@ SHARED_PROPERTIES: Final[Mapping[str, str]] = {
 
 
 def render_properties(*, data: str, port: int, controller_port: int, settings: Mapping[str, str]) -> str:
-    """The text of ``server.properties``; `settings` go over ours."""
+    """Return the text of ``server.properties``; `settings` override ours."""
     properties = {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
@@ -65,7 +65,7 @@ def render_properties(*, data: str, port: int, controller_port: int, settings: M
         "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
         "log.dirs": data,
-        # A broker that hangs for a while keeps its partitions, see `cdc.local.kafka_fence`.
+        # A broker that hangs for a while must keep its partitions, see `cdc.local.kafka_fence`.
         "broker.session.timeout.ms": "60000",
         **SHARED_PROPERTIES,
         **settings,
@@ -74,10 +74,10 @@ def render_properties(*, data: str, port: int, controller_port: int, settings: M
 
 
 def render_meta(cluster_id: str, directory_id: str) -> str:
-    """The text of ``meta.properties``, the identity of a data folder, as Kafka's storage tool writes it."""
+    """Return the text of ``meta.properties``, the identity of a data folder, as Kafka's storage tool writes it."""
     return f"version=1\nnode.id={NODE_ID}\ncluster.id={cluster_id}\ndirectory.id={directory_id}\n"
 
 
 def _escape(value: str) -> str:
-    """A value as java.util.Properties reads it back."""
+    """Escape a value for java.util.Properties."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,16 +1,16 @@
-"""What a lone broker needs before it may start again after a crash: to be fenced by its own controller. Pure.
+"""Fences a single Kafka broker by its own controller after a crash, before the broker restarts. Pure.
 
-A broker that was killed is alive to the controller until its session ends, so the one that starts in its place
-finds itself the leader of every partition and goes on with the transactions whose commit was acknowledged but whose
-markers were not written yet. Then the session ends, no partition has a leader for a moment, and to Kafka 4.3 that is
-the same as a topic that was deleted (`KRaftMetadataCache.getPartitionLeaderEndpoint`): the coordinator leaves the
-markers out and writes that the transaction is complete. The rows stay invisible to read_committed for ever. Seen
-once in ten kills within milliseconds of a commit (4.3.1, busy machine, 2026-11-21); with replicas a partition has
-another leader, so it is only a lone broker that must not be judged by it.
+Without this, a crash can lose a committed transaction. The controller considers a killed broker alive until its session
+ends. The restarted broker therefore finds itself the leader of every partition, and completes the transactions whose
+commit was acknowledged but whose markers were not written. When the old session ends, no partition has a leader for a
+moment. Kafka 4.3 treats that like a deleted topic (`KRaftMetadataCache.getPartitionLeaderEndpoint`): the coordinator
+skips the markers and records the transaction as complete. Its rows stay invisible to read_committed readers forever.
+This happened once in ten kills within milliseconds of a commit (4.3.1, busy machine, 2026-11-21). It concerns a single
+broker only: with replicas, a partition has another leader.
 
-So after a crash the controller runs alone first, with a session that ends at once. The broker that starts next finds
-no leaders, is let in immediately, and leads again only when it can take markers. And while it runs its session is
-long, since a pause that ends it does the same harm.
+So after a crash the controller first runs alone, with a session that ends at once. The broker that starts next finds no
+leaders, is unfenced immediately, and leads again only when it can write markers. While it runs, its session is long,
+because a pause that ends the session does the same harm.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final
 
 from cdc.local.ports import LOOPBACK
 
-# What says that the last end was orderly: Kafka writes it into each of its data folders then.
+# Kafka writes this file into its data folders at an orderly shutdown.
 CLEAN_END_FILE: Final = ".kafka_cleanshutdown"
 METADATA_FOLDER: Final = "__cluster_metadata-0"
 
-# Warnings and worse, and what the controller says about brokers.
+# Warnings and worse, and the controller's messages about brokers.
 FENCING_LOG4J: Final = """\
 Configuration:
   status: error
@@ -42,7 +42,7 @@ Configuration:
 """
 
 _ACTIVATION: Final = "Performing controller activation"
-# A registration says whether it is fenced; a change says 1 for fenced now, -1 for let in now, 0 for neither.
+# A registration has fenced=true or false; a change has 1 for fenced, -1 for unfenced, 0 for no change.
 _FENCED: Final = re.compile(
     r"\bRegisterBrokerRecord\(brokerId=\d+,.*?\bfenced=(true|false)"
     r"|\bBrokerRegistrationChangeRecord\(brokerId=\d+,.*?\bfenced=(-1|1)\b"
@@ -50,7 +50,7 @@ _FENCED: Final = re.compile(
 
 
 def render_fencing_properties(*, node_id: int, data: str, controller_port: int) -> str:
-    """The text of a ``server.properties`` that runs the controller without the broker."""
+    """Return the text of a ``server.properties`` that runs the controller without the broker."""
     address = f"{LOOPBACK}:{controller_port}"
     properties = {
         "process.roles": "controller",
@@ -67,11 +67,11 @@ def render_fencing_properties(*, node_id: int, data: str, controller_port: int) 
 
 
 def is_fenced(lines: list[str]) -> bool:
-    """Whether a controller that writes these lines is active and has no broker that is let in.
+    """Return whether a controller with these log lines is active and has no unfenced broker.
 
-    Its log is asked since a controller answers no question about that; the lines are those of the pinned version.
+    A controller has no API for this, so its log is parsed. The lines are those of the pinned version.
     """
-    fenced = True  # a broker that never came has nothing to be kept from
+    fenced = True  # a broker that never registered needs no fencing
     active = False
     for line in lines:
         active = active or _ACTIVATION in line

@@ -1,4 +1,4 @@
-"""Whether a Kafka broker is ready: one question in its own protocol, without a client library."""
+"""Checks whether a Kafka broker is ready, with one request of its protocol and without a client library."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ANSWER_BYTES: Final = 12
 
 
 def broker_answers(host: str, port: int) -> bool:
-    """Whether a broker there could take a new topic now. Never raises.
+    """Return whether a broker at this address can host a new topic. Never raises.
 
-    That it listens is not enough: until its controller has let it in (unfenced it), no topic can be put on it.
+    An open port is not enough: no topic can be created on a broker until its controller has unfenced it.
     """
     try:
         with socket.create_connection((host, port), _TIMEOUT_S) as connection:
@@ -32,9 +32,9 @@ def broker_answers(host: str, port: int) -> bool:
 
 
 def metadata_request(client: str) -> bytes:
-    """A Metadata request, version 1, for no topic: which brokers are there?
+    """Return a Metadata request, version 1, for no topic; the response lists the brokers.
 
-    https://kafka.apache.org/protocol#The_Messages_Metadata. Version 1 is the oldest that can ask for no topic, and
+    https://kafka.apache.org/protocol#The_Messages_Metadata. Version 1 is the oldest that can request no topic, and it
     has no compact fields.
     """
     name = client.encode()
@@ -43,9 +43,9 @@ def metadata_request(client: str) -> bytes:
 
 
 def alive_brokers(response: bytes) -> int:
-    """How many brokers the answer to `metadata_request` names; 0 for what is no whole answer.
+    """Return the number of brokers in the response to `metadata_request`; 0 for an incomplete response.
 
-    A broker that is still fenced is not among them, and no topic could be put on it.
+    The response does not contain fenced brokers.
     """
     if len(response) < _ANSWER_BYTES:
         return 0

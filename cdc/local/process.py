@@ -1,7 +1,7 @@
-"""The process of one server: started detached, remembered in a state file, ended by identity.
+"""Starts, watches and ends the process of a server. It runs detached, and a state file records it.
 
-Knows nothing of what runs in it. In the server's folder it owns ``state.json``, ``server.log`` and ``run``, the folder
-that the process works in.
+This module knows nothing about the program. In the server's folder it owns ``state.json``, ``server.log`` and ``run``,
+the working directory of the process.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.artifacts.cache_folder import write_file
 from cdc.errors import LocalError, LocalStopped
-from cdc.local.local_server import Condition, Description
 from cdc.local.ports import choose_ports, is_free
 from cdc.local.process_identity import Identity, alive, descendants, identify, kill_tree, rss_bytes, send, wait_gone
+from cdc.local.server_description import Condition, Description
 from cdc.local.stack_state import State, parse_state, render_state
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from cdc.artifacts.machine import Machine
 
 _POLL_S: Final = 0.02
-# After SIGKILL only the kernel is left to act; it has taken longer only under heavy swapping.
+# After SIGKILL only the kernel has to act; it needs longer only under heavy swapping.
 _KILL_DEADLINE_S: Final = 20.0
-# Another program may take a port between our asking and the server's binding.
+# Another program may take a port after the check and before the server binds it.
 _PORT_TRIES_MAX: Final = 3
 _LOG_BYTES_MAX: Final = 16 << 20
 _TAIL_LINES: Final = 12
@@ -36,14 +36,14 @@ _TAIL_LINES: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to run a program: arguments and what its environment has beside the few variables it always gets."""
+    """How to run a program: its arguments, and variables in addition to the few that every server gets."""
 
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 class ServerProcess:
-    """The one process of a server whose folder is `home`."""
+    """The process of the server in the folder `home`."""
 
     def __init__(self, home: Path, machine: Machine, *, name: str, version: str) -> None:
         self.home = home
@@ -57,7 +57,7 @@ class ServerProcess:
 
     @property
     def state(self) -> State:
-        """As the file says now: another command may have changed it."""
+        """The current content of the state file: another command may have changed it."""
         try:
             return parse_state(self._state_file.read_text())
         except (FileNotFoundError, NotADirectoryError):
@@ -65,13 +65,13 @@ class ServerProcess:
 
     @property
     def running(self) -> Identity | None:
-        """Our process, if it lives."""
+        """The recorded process if it runs, else None."""
         process = self.state.process
         return process if process is not None and alive(process) else None
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """Its ports by role, also while it is stopped; empty before the first start."""
+        """Ports by role, also of a stopped server; empty before the first start."""
         return self.state.ports
 
     def launch(
@@ -87,19 +87,19 @@ class ServerProcess:
         """Start the process and wait until it answers.
 
         Args:
-            build: given a port for each role, writes what the server reads and says how to run it.
-            probe: whether the server answers; called again and again.
-            roles: the names of its ports, the one of its clients first.
-            wanted: ports that must be the ones given.
+            build: writes the server's configuration for the given ports by role, and returns how to run it.
+            probe: returns whether the server answers; called repeatedly.
+            roles: names of the ports, the clients' port first.
+            wanted: ports that must be used.
             settings: recorded with the process.
-            ready_s: how long it may take to answer.
+            ready_s: deadline for an answer, in seconds.
 
         Raises:
-            LocalStopped: another thread stopped it.
-            LocalError: a port is taken, the process ended, or it did not answer in time (it is ended then).
+            LocalStopped: another thread stopped the process.
+            LocalError: a port is in use, the process ended, or it did not answer in time and was ended.
         """
         for attempt in range(1, _PORT_TRIES_MAX + 1):
-            # Once up, this object's clients hold addresses, so a restart must be where the first start was.
+            # After the first start, clients of this object know its ports, so a restart must use the same ones.
             fixed = {**self._held, **wanted}
             ports = choose_ports(roles, wanted=fixed, remembered=self.ports)
             self._spawn(build(ports), ports, settings)
@@ -118,12 +118,12 @@ class ServerProcess:
             return
 
     def await_ready(self, probe: Callable[[], bool], ready_s: float) -> None:
-        """Wait until a process that runs already answers; raises LocalError as `launch` does."""
+        """Wait until a running process answers. Raises LocalError like `launch`."""
         self._wait_ready(probe, ready_s)
         self._held = dict(self.ports)
 
     def stop(self, steps: Sequence[tuple[signal.Signals, float]]) -> None:
-        """End the process: each signal with the seconds it may take, then SIGKILL for it and all below it."""
+        """End the process: send each signal and wait its seconds, then send SIGKILL to the process tree."""
         process = self.running
         if process is not None:
             family = (process, *descendants(process))
@@ -135,17 +135,17 @@ class ServerProcess:
             self._write(replace(self.state, process=None))
 
     def kill(self) -> None:
-        """SIGKILL the process and all below it; they are gone on return."""
+        """Send SIGKILL to the process and its descendants; they are gone on return."""
         self.stop(())
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the process and all below it; SIGSTOP and SIGCONT make it hang and go on."""
+        """Signal the process and its descendants, for example with SIGSTOP and SIGCONT."""
         process = self.running
         for member in (process, *descendants(process)) if process is not None else ():
             send(member, number)
 
     def condition(self, probe: Callable[[], bool]) -> Condition:
-        """How the server does; see `Condition`."""
+        """Return the condition of the server; see `Condition`."""
         state = self.state
         if state.process is None:
             return "stopped" if state.ports else "absent"
@@ -154,7 +154,7 @@ class ServerProcess:
         return "running" if probe() else "starting"
 
     def describe(self, probe: Callable[[], bool], *, address: str, exports: Mapping[str, str]) -> Description:
-        """The part of a description that all servers share; `address` and `exports` come from the server."""
+        """Return the description of the server with its `address` and `exports`."""
         state = self.state
         condition = self.condition(probe)
         lives = condition in {"running", "starting"} and state.process is not None
@@ -173,7 +173,7 @@ class ServerProcess:
         )
 
     def tail(self, lines: int = _TAIL_LINES) -> str:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         try:
             text = self.log.read_bytes()[-64 * 1024 :].decode(errors="replace")
         except FileNotFoundError:
@@ -181,24 +181,24 @@ class ServerProcess:
         return "\n".join(text.splitlines()[-lines:])
 
     def check_settings(self, asked: Mapping[str, str], *, port: int | None) -> None:
-        """Raise LocalError when the running process was started otherwise than is asked for now."""
+        """Raise LocalError if the running process has another port or other settings than requested."""
         state = self.state
         differ = sorted(k for k, v in asked.items() if state.settings.get(k) != v)
         if port is not None and port not in state.ports.values():
             differ.append("port")
         if differ:
             raise LocalError(
-                f"{self.name} runs already, and with another {', '.join(differ)}",
+                f"{self.name} is already running with another {', '.join(differ)}",
                 hint="stop it first; its data is kept",
                 command=self._command("down"),
                 server=self.name,
             )
 
     def run_tool(self, launch: Launch, *, deadline_s: float) -> None:
-        """Run one of the server's tools to its end, as the servers' user.
+        """Run a tool of the server to its end, as the servers' user.
 
         Raises:
-            LocalError: it failed, and what it said; or it took longer than `deadline_s` seconds.
+            LocalError: the tool failed (the message has its output) or took longer than `deadline_s` seconds.
         """
         account = self.machine.account
         tool = launch.argv[0].rpartition("/")[2]
@@ -220,10 +220,12 @@ class ServerProcess:
             raise LocalError(f"{tool} of {self.name} cannot be run: {error}", server=self.name) from error
         if done.returncode != 0:
             said = done.stdout.decode(errors="replace").strip()
-            raise LocalError(f"{tool} of {self.name} failed: {said}", hint="its own words say why", server=self.name)
+            raise LocalError(
+                f"{tool} of {self.name} failed: {said}", hint="the output of the tool says why", server=self.name
+            )
 
     def _command(self, verb: str) -> str:
-        """A command about this server; its folder lies in that of its stack."""
+        """Return a command about this server; the parent of its folder is named like its stack."""
         return f"cdc local {verb} {self.name} --stack {self.home.parent.name}"
 
     def _environment(self, launch: Launch) -> dict[str, str]:
@@ -249,8 +251,8 @@ class ServerProcess:
                 extra_groups=[] if account else None,
             )
         identity = identify(child.pid) or Identity(child.pid, "")
-        # The server is meant to outlive us: without this, Popen would warn of a process left behind.
-        # `cdc.local.process_identity` collects its status if it ends before we do.
+        # The server outlives this process: without this, Popen would warn about a running child.
+        # `cdc.local.process_identity` collects the exit status if the server ends first.
         child.returncode = 0
         self._write(State(identity, dict(ports), dict(settings), self.version, time.time()))
 
@@ -267,24 +269,24 @@ class ServerProcess:
         what = "ended" if self.running is None else f"did not answer within {ready_s:.0f} s"
         raise LocalError(
             f"{self.name} {what}; the end of {self.log}:\n{self.tail()}",
-            hint="the log says why",
+            hint="the log shows the reason",
             command=self._command("logs"),
             server=self.name,
         )
 
     def _kill(self, process: Identity, family: Sequence[Identity]) -> None:
-        """SIGKILL what is left: the process with all below it, and children that outlived it."""
+        """Send SIGKILL to the process, its descendants, and children that outlived it."""
         gone = kill_tree(process, deadline_s=_KILL_DEADLINE_S)
         for member in family:
             send(member, signal.SIGKILL)
         if not gone or not wait_gone(family, deadline_s=_KILL_DEADLINE_S):
             raise LocalError(
-                f"{self.name} (pid {process.pid}) does not end, not even by SIGKILL",
-                hint="it may be waiting for a disk that does not answer",
+                f"{self.name} (pid {process.pid}) does not end, even after SIGKILL",
+                hint="it may wait for a disk that does not respond",
                 command=f"ps -o pid,stat,wchan:30,cmd -p {process.pid}",
                 server=self.name,
             )
 
     def _write(self, state: State) -> None:
-        """Replace the state file; a reader sees the old one or the new one."""
+        """Replace the state file atomically."""
         write_file(self._state_file, render_state(state))

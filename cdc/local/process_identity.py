@@ -1,6 +1,6 @@
-"""Which process is which: a pid together with its start time, so that a reused pid is never taken for ours.
+"""Identifies processes by pid and start time, so that a reused pid is never mistaken for the original process.
 
-Reads /proc where there is one and `ps` elsewhere (macOS). The parsers are pure.
+Reads /proc if it exists, else the output of `ps` (macOS). The parsers are pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process for as long as the machine is up. `started` is opaque: compare it, never read it."""
+    """Identity of a process, valid until the machine restarts. `started` is opaque: only compare it."""
 
     pid: int
     started: str
@@ -40,10 +40,10 @@ class ProcessEntry:
 
 
 def parse_stat(text: str, boot: str) -> ProcessEntry | None:
-    """Read /proc/PID/stat (proc_pid_stat(5)). The name may hold blanks and brackets, so count from the last ``)``.
+    """Parse /proc/PID/stat (proc_pid_stat(5)). The name may contain blanks and brackets, so count from the last ``)``.
 
-    A killed process shows as a zombie as soon as its first thread has ended; it holds its ports and files until the
-    last one has, which the number of threads tells.
+    A killed process is a zombie as soon as its first thread has ended, but it holds its ports and files until the last
+    thread has ended. The number of threads shows that.
     """
     head, bracket, tail = text.rpartition(")")
     fields = tail.split()
@@ -56,7 +56,7 @@ def parse_stat(text: str, boot: str) -> ProcessEntry | None:
 
 
 def parse_ps(line: str) -> ProcessEntry | None:
-    """Read a line of ``ps -axo pid=,ppid=,stat=,lstart=``."""
+    """Parse a line of ``ps -axo pid=,ppid=,stat=,lstart=``."""
     fields = line.split(None, 3)
     if len(fields) < 4 or not (fields[0].isdigit() and fields[1].isdigit()):
         return None
@@ -64,13 +64,13 @@ def parse_ps(line: str) -> ProcessEntry | None:
 
 
 def identify(pid: int) -> Identity | None:
-    """The identity of a living process; None when there is none, or only a zombie is left."""
+    """Return the identity of a running process; None if there is none, or only a zombie."""
     entry = _entry(pid)
     return None if entry is None or entry.ended else entry.identity
 
 
 def alive(identity: Identity) -> bool:
-    """Whether exactly this process still lives. Once it ended, its status is collected if it was our child."""
+    """Return whether exactly this process still runs. Collects the exit status of an ended child of this process."""
     entry = _entry(identity.pid)
     if entry is None or entry.identity != identity:
         return False
@@ -81,7 +81,7 @@ def alive(identity: Identity) -> bool:
 
 
 def descendants(root: Identity) -> tuple[Identity, ...]:
-    """Children, their children and so on, of a process that lives."""
+    """Return all descendants of a running process."""
     table = list(_table())
     found: list[Identity] = []
     parents = {root.pid}
@@ -93,9 +93,9 @@ def descendants(root: Identity) -> tuple[Identity, ...]:
 
 
 def kill_tree(root: Identity, *, deadline_s: float) -> bool:
-    """SIGKILL a process and all below it, and wait until they are gone. Returns whether they are.
+    """Send SIGKILL to a process and its descendants, and wait until they are gone. Returns whether they are.
 
-    It is stopped first, so that it starts no child between our looking and our killing.
+    The process is stopped first, so that it cannot start a child between listing and killing.
     """
     if not send(root, signal.SIGSTOP):
         return True
@@ -106,7 +106,7 @@ def kill_tree(root: Identity, *, deadline_s: float) -> bool:
 
 
 def send(identity: Identity, number: signal.Signals) -> bool:
-    """Signal exactly this process. Returns False when it is gone."""
+    """Signal exactly this process. Returns False if it is gone."""
     if not alive(identity):
         return False
     try:
@@ -117,7 +117,7 @@ def send(identity: Identity, number: signal.Signals) -> bool:
 
 
 def wait_gone(identities: Iterable[Identity], *, deadline_s: float) -> bool:
-    """Wait until all of them have ended; False when the time is up."""
+    """Wait until all processes have ended. Returns False at the deadline."""
     end = time.monotonic() + deadline_s
     for identity in identities:
         while alive(identity):
@@ -128,7 +128,7 @@ def wait_gone(identities: Iterable[Identity], *, deadline_s: float) -> bool:
 
 
 def rss_bytes(identity: Identity) -> int | None:
-    """Resident memory of the process and what its children have to themselves; None if it is not known."""
+    """Return the resident memory of a process plus the unshared memory of its descendants; None if unknown."""
     if not alive(identity) or not _PROC.joinpath("self").exists():
         return None
     pages = 0
@@ -142,7 +142,7 @@ def rss_bytes(identity: Identity) -> int | None:
 
 
 def command_line(pid: int) -> str:
-    """The command line of a process, blanks between arguments; empty when it cannot be read."""
+    """Return the command line of a process with blanks between arguments; empty if it cannot be read."""
     try:
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
@@ -150,7 +150,7 @@ def command_line(pid: int) -> str:
 
 
 def processes_in_folder(folder: Path) -> tuple[Identity, ...]:
-    """Processes whose working directory is exactly that folder, as far as we may see them; none without /proc."""
+    """Return visible processes whose working directory is exactly `folder`; empty without /proc."""
     found = []
     for entry in _table() if _PROC.joinpath("self").exists() else ():
         with contextlib.suppress(OSError):
@@ -184,7 +184,7 @@ def _ps(*which: str) -> list[ProcessEntry]:
 
 @cache
 def _boot() -> str:
-    """Start times count from boot, so the boot is part of an identity."""
+    """Return the boot id. Start times count from boot, so it is part of an identity."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,13 +1,11 @@
-"""One Apicurio Registry, a schema registry with Confluent's API, from the pinned archive of ``registry.lock``.
+"""Runs one Apicurio Registry, a schema registry with Confluent's API, from the archive of ``registry.lock``.
 
-Schemas and their ids lie in an H2 database in its folder: records in Kafka name them, so they outlive a stop.
+Schemas and their ids are in an H2 database in its folder. Records in Kafka refer to the ids, so they survive a stop.
 """
 
 from __future__ import annotations
 
-import http.client
 import shutil
-import signal
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 from cdc.artifacts.cache_folder import locked
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import Java, find_java
-from cdc.artifacts.lock_file import parse_lock, version_of
+from cdc.artifacts.lock_file import version_of
 from cdc.errors import LocalError
-from cdc.local.local_server import Description, ServerOptions, StopMode
+from cdc.local import http_probe
+from cdc.local.java_server import locked_artifacts
+from cdc.local.local_server import LocalServer, ServerOptions
 from cdc.local.ports import LOOPBACK
-from cdc.local.process import Launch, ServerProcess
+from cdc.local.process import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,45 +27,39 @@ if TYPE_CHECKING:
     from cdc.artifacts.download_progress import Progress
     from cdc.artifacts.machine import Machine
 
-_LOCK_FILE: Final = "registry.lock"
 _JAVA: Final = 21
 _HEAP: Final = "256m"
 _API: Final = "/apis/ccompat/v7"
-_PROBE_S: Final = 5.0
-# A JVM with some 400 jars: 3.5 s on two idle cores; a busy machine takes its time.
-_READY_S: Final = 180.0
-_STOP_S: Final = 30.0
 _UNPACK_DEADLINE_S: Final = 300.0
 
 
-class Registry:
-    """One registry with its data under `home`."""
+class Registry(LocalServer):
+    """One registry with its data in `home`."""
 
     name = "registry"
+    _other_ports = ("management",)
+    _ready_s = 180.0  # a JVM with some 400 jars: 3.5 s on two idle cores, and longer on a busy machine
 
     def __init__(self, home: Path, machine: Machine, options: ServerOptions) -> None:
-        self.home = home
-        self.options = options
-        self._machine = machine
-        self._artifacts = parse_lock((Path(__file__).parent / _LOCK_FILE).read_text(), name=_LOCK_FILE)
+        self._artifacts = locked_artifacts("registry.lock")
         version = version_of(self._artifacts, "apicurio-registry-app")
-        self._process = ServerProcess(home, machine, name=self.name, version=version)
-        # Of the archive that was checked: another checksum is another folder.
+        super().__init__(home, machine, options, version=version)
+        # Another checksum of the archive is another folder.
         self._program = machine.cache / "registry" / f"{version}-{self._artifacts[0].sha256[:16]}"
         self._java: Java | None = None
 
     @property
-    def port(self) -> int:
-        """The port of clients; 0 before the first start."""
-        return self._process.ports.get("registry", 0)
-
-    @property
     def url(self) -> str:
-        """What `registry.url` takes."""
+        """The value for `registry.url`."""
         return f"http://{LOOPBACK}:{self.port}{_API}"
 
+    @property
+    def address(self) -> str:
+        """See `LocalServer`."""
+        return self.url
+
     def prepare(self, progress: Progress) -> None:
-        """See `Server`."""
+        """See `LocalServer`."""
         self._machine.folder(self.home)
         self._java = find_java(self._machine, progress, oldest=_JAVA)
         if not self._program.exists():
@@ -78,59 +72,26 @@ class Registry:
                     self._unpack(archive)
         self._machine.private_folder(self.home / "data")
 
-    def start(self) -> bool:
-        """See `Server`."""
-        if self._process.running is not None:
-            self._process.check_settings(self.options.settings, port=self.options.port)
-            self._process.await_ready(self.ready, _READY_S)
-            return False
-        port = self.options.port
-        self._process.launch(
-            self._command,
-            self.ready,
-            roles=("registry", "management"),
-            wanted={"registry": port} if port else {},
-            settings=self.options.settings,
-            ready_s=_READY_S,
-        )
-        return True
+    def _start(self) -> None:
+        self._launch(self._command)
 
-    def ready(self) -> bool:
-        """See `Server`."""
-        if not self.port or self._process.running is None:
-            return False
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_PROBE_S)
-        try:
-            connection.request("GET", f"{_API}/subjects")
-            return connection.getresponse().status == http.client.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+    def _answers(self) -> bool:
+        return http_probe.get(self.port, f"{_API}/subjects") is not None
 
-    def stop(self, mode: StopMode = "fast") -> None:
-        """See `Server`. It knows no end between orderly and SIGKILL, so `immediate` is a kill."""
-        self._process.stop([(signal.SIGTERM, _STOP_S)] if mode == "fast" else ())
-
-    def kill(self) -> None:
-        """SIGKILL; it is gone on return, and `start` works."""
-        self.stop("kill")
-
-    def describe(self) -> Description:
-        """See `Server`."""
-        return self._process.describe(self.ready, address=self.url, exports={"TAILRACE_REGISTRY_URL": self.url})
+    def _exports(self) -> Mapping[str, str]:
+        return {"TAILRACE_REGISTRY_URL": self.url}
 
     def _command(self, ports: Mapping[str, int]) -> Launch:
         if self._java is None:
-            raise LocalError("the registry was not prepared", hint="call prepare first")
+            raise self._unprepared()
         run = self._machine.private_folder(self._process.run)
         settings = {
             "quarkus.http.host": LOOPBACK,
             "quarkus.http.port": str(ports["registry"]),
-            # It cannot be turned off in a built program; left alone it listens on every address.
+            # It cannot be turned off in a built program, and by default it listens on every address.
             "quarkus.management.host": LOOPBACK,
             "quarkus.management.port": str(ports["management"]),
-            # By default H2 writes a commit to its file up to 500 ms later: a kill would take back ids that are in use.
+            # By default H2 writes a commit to its file up to 500 ms later: a kill would revoke ids that are in use.
             "apicurio.datasource.url": f"jdbc:h2:file:{self.home / 'data' / 'registry'};WRITE_DELAY=0",
             "apicurio.datasource.jdbc.initial-size": "2",
             "apicurio.datasource.jdbc.min-size": "2",
@@ -142,7 +103,7 @@ class Registry:
         return Launch([*argv, "-jar", str(self._program / "quarkus-run.jar")])
 
     def _unpack(self, archive: Path) -> None:
-        """The program's folder appears whole or not at all."""
+        """Unpack the program; its folder is complete or absent."""
         part = self._program.with_name(f"{self._program.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         self._machine.folder(part)
@@ -150,7 +111,9 @@ class Registry:
             with tarfile.open(archive) as tar:
                 tar.extractall(part, filter="data")
         except (OSError, tarfile.TarError) as error:
-            raise LocalError(f"{archive} cannot be unpacked: {error}", hint="is there room on the disk?") from error
+            raise LocalError(
+                f"{archive} cannot be unpacked: {error}", hint="check the free space of the disk"
+            ) from error
         for path in part.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         part.rename(self._program)

@@ -1,4 +1,4 @@
-"""Reading a server's log while it is written: the last lines, and then what is added."""
+"""Reads a server's log while it is written: the last lines, then new lines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def read_lines(file: Path, offset: int, *, last: int | None = None) -> tuple[list[str], int]:
-    """Whole lines from byte `offset` on, and the offset to go on from.
+    """Return whole lines from byte `offset` on, and the offset for the next call.
 
     Args:
-        file: a log; when it is missing or became shorter than `offset` (it was rotated) reading starts over.
-        offset: what an earlier call returned, 0 for the beginning.
-        last: only so many of the last lines.
+        file: a log. If it is missing or shorter than `offset` (rotated), reading starts over.
+        offset: the result of an earlier call, or 0 for the beginning.
+        last: return only this number of last lines.
     """
     try:
         with file.open("rb") as handle:
@@ -24,6 +24,6 @@ def read_lines(file: Path, offset: int, *, last: int | None = None) -> tuple[lis
             text = handle.read(end - start)
     except FileNotFoundError:
         return [], 0
-    whole = text[: text.rfind(b"\n") + 1]  # the rest of the last line is still to come
+    whole = text[: text.rfind(b"\n") + 1]  # the last line may be incomplete
     lines = whole.decode(errors="replace").splitlines()
     return list(deque(lines, maxlen=last)), start + len(whole)

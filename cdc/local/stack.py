@@ -1,11 +1,11 @@
-"""A named stack: servers that belong together, kept apart from every other stack's by folder and ports.
+"""Runs a named stack of local servers, with folders and ports of its own.
 
     with Stack("demo") as stack:
         connect(stack.postgres.dsn, stack.kafka.bootstrap)
-        stack.postgres.kill()      # as a crash does
+        stack.postgres.kill()      # like a crash
         stack.postgres.start()     # same port, same data
 
-A new server is one file that fulfils `cdc.local.local_server.Server` and one line in `_KINDS`.
+To add a server, derive a class from `cdc.local.local_server.LocalServer` in a file of its own, and add it to `_KINDS`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
 from cdc.local.kafka_server import Kafka
-from cdc.local.local_server import Description, Server, ServerOptions, StopMode
+from cdc.local.local_server import LocalServer, ServerOptions, StopMode
 from cdc.local.opensearch_server import OpenSearch
 from cdc.local.postgres_server import Postgres
 from cdc.local.registry_server import Registry
+from cdc.local.server_description import Description
 from cdc.local.valkey_server import Valkey
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _S = TypeVar("_S")
 
-_KINDS: Final[Mapping[str, Callable[[Path, Machine, ServerOptions], Server]]] = {
+_KINDS: Final[Mapping[str, Callable[[Path, Machine, ServerOptions], LocalServer]]] = {
     "postgres": Postgres,
     "kafka": Kafka,
     "registry": Registry,
@@ -47,26 +48,26 @@ _KINDS: Final[Mapping[str, Callable[[Path, Machine, ServerOptions], Server]]] = 
 }
 SERVERS: Final = tuple(_KINDS)
 DEFAULT_SERVERS: Final = ("postgres", "kafka")
-"""Those that are started when nobody names any."""
+"""Servers that `cdc local up` starts without arguments."""
 DEFAULT: Final = "default"
-# A name is a folder's name and part of a socket's path.
+# A name becomes the name of a folder and part of the path of a socket.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
-# Another command may be fetching, which is waited for, or archiving classes at a first stop.
+# Another command may be downloading, or archiving classes at a first stop.
 _LOCK_DEADLINE_S: Final = 900.0
 
 
 class Stack:
-    """Servers under one name. As a context: up on entry; on exit those that the entry started are stopped.
+    """Servers with a common name. As a context manager, it starts them on entry and stops those it started on exit.
 
     Args:
         name: lower case letters, digits, ``-`` and ``_``.
-        servers: which; see `SERVERS`.
-        options: by server; a server without any runs as it does by default.
-        machine: where; this machine unless a test says otherwise.
-        wipe: on exit stop all of them and remove the data.
+        servers: names of servers, see `SERVERS`.
+        options: options by server; default options for the others.
+        machine: this machine, unless a test passes another one.
+        wipe: stop all servers on exit and remove their data.
 
     Raises:
-        LocalError: the name is none, or a server is not known.
+        LocalError: the name is invalid, or a server is unknown.
     """
 
     def __init__(
@@ -80,17 +81,17 @@ class Stack:
     ) -> None:
         if _NAME.fullmatch(name) is None:
             raise LocalError(
-                f"not a name of a stack: {name!r}",
-                hint="up to 40 lower case letters, digits, - and _, beginning with a letter or digit",
+                f"invalid name of a stack: {name!r}",
+                hint="expected up to 40 lower-case letters, digits, - and _, beginning with a letter or digit",
             )
         unknown = sorted({*servers, *(options or {})} - set(_KINDS))
         if unknown:
-            raise LocalError(f"there is no local server {', '.join(unknown)}", hint=f"there are: {', '.join(SERVERS)}")
+            raise LocalError(f"unknown local server {', '.join(unknown)}", hint=f"available: {', '.join(SERVERS)}")
         self.name = name
         self.machine = machine or Machine.here()
         self.home = self.machine.stacks / name
         self._wipe = wipe
-        self._started: list[Server] = []
+        self._started: list[LocalServer] = []
         chosen = options or {}
         self._servers = {
             kind: _KINDS[kind](self.home / kind, self.machine, chosen.get(kind, ServerOptions()))
@@ -98,60 +99,60 @@ class Stack:
         }
 
     @property
-    def servers(self) -> tuple[Server, ...]:
-        """The servers of this object, in the order given."""
+    def servers(self) -> tuple[LocalServer, ...]:
+        """The servers of this object, in the given order."""
         return tuple(self._servers.values())
 
     @property
     def postgres(self) -> Postgres:
-        """The PostgreSQL server; raises LocalError when the stack was made without one."""
+        """The PostgreSQL server; raises LocalError if this object has none."""
         return self._server("postgres", Postgres)
 
     @property
     def kafka(self) -> Kafka:
-        """The Kafka broker; raises LocalError when the stack was made without one."""
+        """The Kafka broker; raises LocalError if this object has none."""
         return self._server("kafka", Kafka)
 
     @property
     def registry(self) -> Registry:
-        """The schema registry; raises LocalError when the stack was made without one."""
+        """The schema registry; raises LocalError if this object has none."""
         return self._server("registry", Registry)
 
     @property
     def opensearch(self) -> OpenSearch:
-        """The OpenSearch node; raises LocalError when the stack was made without one."""
+        """The OpenSearch node; raises LocalError if this object has none."""
         return self._server("opensearch", OpenSearch)
 
     @property
     def valkey(self) -> Valkey:
-        """The Valkey server; raises LocalError when the stack was made without one."""
+        """The Valkey server; raises LocalError if this object has none."""
         return self._server("valkey", Valkey)
 
     def up(self, progress: Progress | None = None) -> list[Description]:
-        """Start what does not run and wait until all answer; what runs is left as it is.
+        """Start the servers that do not run, and wait until all answer. Running servers are not changed.
 
-        If one fails, or this is interrupted, those that did not run before do not run after.
+        If one fails, or at an interrupt, all servers that this call started are killed.
         """
-        told = _Interruptible(progress or NoProgress())
+        interruptible = _Interruptible(progress or NoProgress())
         with self._locked():
             idle = [server for server in self.servers if server.describe().pid is None]
 
             def give_up() -> None:
-                told.interrupt()
+                interruptible.interrupt()
                 for server in idle:
                     with contextlib.suppress(LocalError):
                         server.stop("kill")
 
             try:
-                self._each(lambda server: _bring_up(server, told), give_up)
+                self._each(lambda server: _bring_up(server, interruptible), give_up)
             except BaseException:
-                give_up()  # once more, now that nobody can have started one since
+                give_up()  # again, because a thread may have started a server after the first call
                 raise
         self._started += [server for server in idle if server not in self._started]
         return self.describe()
 
     def down(self, mode: StopMode = "fast", *, wipe: bool = False) -> list[Description]:
-        """Stop the servers of this object; with `wipe` remove their data too."""
+        """Stop the servers of this object; with `wipe`, also remove their data."""
         with self._locked():
             self._each(lambda server: server.stop(mode))
             described = self.describe()
@@ -159,12 +160,12 @@ class Stack:
                 if (self.home / server.name).exists():
                     shutil.rmtree(self.home / server.name)
             with contextlib.suppress(OSError):
-                self.home.rmdir()  # only when it holds no data of any server
+                self.home.rmdir()  # fails if data of a server is left
         self._started.clear()
         return described
 
     def describe(self) -> list[Description]:
-        """How every server does; changes nothing."""
+        """Describe every server without changing anything."""
         return [server.describe() for server in self.servers]
 
     def __enter__(self) -> Self:
@@ -181,10 +182,10 @@ class Stack:
             server.stop()
         self._started.clear()
 
-    def _each(self, work: Callable[[Server], None], interrupt: Callable[[], None] = lambda: None) -> None:
-        """Do it for every server at once. All are waited for, then the first failure is raised.
+    def _each(self, work: Callable[[LocalServer], None], interrupt: Callable[[], None] = lambda: None) -> None:
+        """Call `work` for all servers in parallel. Wait for all of them, then raise the first failure.
 
-        `interrupt` is called when one fails or we are interrupted, before the others are waited for.
+        `interrupt` is called at a failure or an interrupt, before the wait for the other servers.
         """
         pool = ThreadPoolExecutor(max(1, len(self._servers)))
         try:
@@ -205,29 +206,29 @@ class Stack:
     def _server(self, name: str, kind: type[_S]) -> _S:
         server = self._servers.get(name)
         if not isinstance(server, kind):
-            raise LocalError(f"stack {self.name} was made without {name}", hint=f"name {name} among its servers")
+            raise LocalError(f"stack {self.name} was created without {name}", hint=f"add {name} to its servers")
         return server
 
 
-def made(name: str, machine: Machine | None = None) -> tuple[str, ...]:
-    """The servers to speak of: the ordinary ones, and those others that the stack of that name has."""
+def existing_servers(name: str, machine: Machine | None = None) -> tuple[str, ...]:
+    """Return the default servers, and the other servers that the stack of this name has."""
     home = (machine or Machine.here()).stacks / name
     return tuple(kind for kind in SERVERS if kind in DEFAULT_SERVERS or (home / kind).exists())
 
 
 class _Interruptible:
-    """A `Progress` by which threads that fetch and prepare learn that their work is not wanted any more."""
+    """A `Progress` that stops threads which download or prepare, after `interrupt`."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._over = Event()
 
     def interrupt(self) -> None:
-        """From now on everything but `end` raises LocalError."""
+        """From now on, all methods except `end` raise LocalError."""
         self._over.set()
 
     def check(self) -> None:
-        """Raise LocalError when it was interrupted."""
+        """Raise LocalError after `interrupt`."""
         if self._over.is_set():
             raise LocalError("interrupted, or another server failed")
 
@@ -252,7 +253,7 @@ class _Interruptible:
         self._progress.end(what)
 
 
-def _bring_up(server: Server, progress: _Interruptible) -> None:
+def _bring_up(server: LocalServer, progress: _Interruptible) -> None:
     server.prepare(progress)
     progress.check()
     server.start()

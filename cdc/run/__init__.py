@@ -1,1 +1,1 @@
-"""The processes of the service: capture with its retries, sinks beside it, and how both are put together."""
+"""Runs the processes of the service: capture, sinks, retries and restarts."""

@@ -1,4 +1,7 @@
-"""The composition root: the only place that names every concrete class, and the process around the daemon."""
+"""Builds and runs the processes of capture and sinks: composition root, signals, HTTP.
+
+This is the only module that names every concrete class.
+"""
 
 from __future__ import annotations
 
@@ -49,55 +52,56 @@ if TYPE_CHECKING:
     from sinks.warehouse.verify.mirror_check import MirrorReport
     from sinks.warehouse.views.definition import View
 
-_SAME_SIGNAL_S: Final = 1.0  # process managers signal the process and its group: that is one wish, not two
+_SAME_SIGNAL_S: Final = 1.0  # a process manager may signal both the process and its group: count them as one signal
 
 STOP_DEADLINE_S: Final = 15.0
-"""From SIGTERM until we leave whatever a broker or server keeps us waiting for. Leaving at any moment is safe."""
+"""From SIGTERM until the process exits, even if it still waits for a broker or server. An exit at any time is safe."""
 
 SINK_STOP_DEADLINE_S: Final = 50.0
-"""As STOP_DEADLINE_S for a sink, whose cut under way may take longer; below `cdc.run.supervisor.END_DEADLINE_S`."""
+"""STOP_DEADLINE_S of a sink, which may finish its current cut; shorter than `cdc.run.supervisor.END_DEADLINE_S`."""
 
 _GC_THRESHOLD: Final = (50_000, 20, 100)
 _STDIN: Final = 0
-_PIPE_BYTES: Final = 4096  # nobody sends any
-_SINK_CATCHING_UP_S: Final = 30.0  # a cut under load takes seconds; half a minute without having been level is behind
+_PIPE_BYTES: Final = 4096  # any size: no data arrives
+_SINK_CATCHING_UP_S: Final = 30.0  # a cut under load takes seconds; a sink that lags for half a minute is behind
 
 
 def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
-    """Run the daemon in this process until SIGTERM or SIGINT. Raises what needs a person, logged already.
+    """Run capture in this process until SIGTERM or SIGINT. Raises errors that need an operator, after logging them.
 
-    A second signal, or the deadline, ends the process at once: nothing is lost by that, the open Kafka transaction
-    is aborted by the next start. With `sinks` every sink of the configuration is kept running beside it, in a process
-    that this starts; they end with capture, whatever the reason. Raises UsageError when there is none.
+    A second signal, or the deadline, ends the process at once. Nothing is lost: the next start aborts the open Kafka
+    transaction. With `sinks`, every configured sink runs in a child process and ends with capture, for any reason.
+    Raises UsageError if no sink is configured.
     """
     if sinks is not None and not config.sinks:
-        raise UsageError("--with-sinks, and the configuration has no sinks", hint="add a table [sinks.NAME]")
+        raise UsageError("--with-sinks needs a sink, but none is configured", hint="add a table [sinks.NAME]")
     if config.outbox is not None:
         _collect_rarely()  # each event has a list of headers
     report_broken_threads()
     clock, metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     status = Status(config.name, clock, metrics)
-    leaving = _Leaving(stop, deadline_s=STOP_DEADLINE_S)
+    shutdown = _Shutdown(stop, deadline_s=STOP_DEADLINE_S)
     with ExitStack() as closing:
-        sights = {name: sink_probe(config, name, closing) for name in config.sinks}
+        probes = {name: sink_probe(config, name, closing) for name in config.sinks}
         report: tuple[Reported, Rendered] = (status, metrics)
         supervisor = None if sinks is None else Supervisor(config.sinks, sinks, clock)
         if supervisor is not None:
             both = WithSinks(status, metrics, supervisor.views, ready_needs_sinks=config.http.ready_needs_sinks)
             report = (both, both)
-        _serve(config.http.listen, report, sights, clock, closing, token=config.http.token)
+        _serve(config.http.listen, report, probes, clock, closing, token=config.http.token)
         if supervisor is not None:
             closing.enter_context(supervisor)
-            leaving.last = supervisor.close
+            shutdown.last = supervisor.close
+        # The guard lives as long as the process, not as long as the stream: WAL piles up when nothing reads the slot.
         guard = WalGuard(config, clock, status)
         guard.start()
         closing.callback(guard.close)
-        closing.callback(leaving.is_over)
+        closing.callback(shutdown.work_ended)
         Daemon(lambda: guard.guarded(lambda: start(config, status, clock, stop)), status, metrics, clock).run(stop)
 
 
 def sink_probe(config: Config, name: str, closing: ExitStack) -> SinkProbe:
-    """What is asked of a sink by who waits for it, until `closing`. Raises UsageError with what sinks there are."""
+    """Return the queries that wait requests need from a sink, usable until `closing`. Raises UsageError."""
     settings = sink_of(config, name)
     if isinstance(settings, Warehouse):
         return SinkProbe(lake_probe(settings))
@@ -107,23 +111,23 @@ def sink_probe(config: Config, name: str, closing: ExitStack) -> SinkProbe:
 
 
 def lake_probe(settings: Warehouse) -> AppliedCutSource:
-    """How far a sink is, told by what it has published: its process need not run, or be on this machine."""
+    """Return a function that reads a warehouse's newest published cut; the sink's process need not run."""
     from sinks.warehouse.lake.location import Location
     from sinks.warehouse.lake.manifest import ManifestStore
 
     store = ManifestStore(Location.configured(settings))
 
-    def look() -> AppliedCut | None:
+    def newest_cut() -> AppliedCut | None:
         current = store.current()
         return None if current is None else AppliedCut(current.cut, Lsn(current.end_lsn))
 
-    return look
+    return newest_cut
 
 
 def verify_sink(
     config: Config, name: str, tables: Sequence[str], progress: Progress
 ) -> tuple[Manifest, list[MirrorReport]]:
-    """Compare a sink with the topics, as of the cut it is at; also says which cut that is."""
+    """Compare a warehouse with the topics as of its newest cut. Returns the cut's manifest and the reports."""
     settings = lake_of(config, name)
     from sinks.warehouse.start import verify
 
@@ -133,7 +137,7 @@ def verify_sink(
 def check_lake_views(
     location: Location, views: Sequence[View], names: Sequence[str], *, at: At, progress: Progress
 ) -> tuple[int, list[ViewReport]]:
-    """Compare views of a lake, all for no names, with their queries; also says at which cut."""
+    """Compare views of a lake with their queries; without `names`, all views. Returns the cut and the reports."""
     from sinks.warehouse.start import check
 
     return check(location, views, names, at=at, machine=Machine.here(), progress=progress)
@@ -148,11 +152,10 @@ def run_sink(
     until_eof: bool = False,
     report_fd: int | None = None,
 ) -> None:
-    """Run a warehouse sink in this process until SIGTERM or SIGINT. Raises what needs a person, logged already.
+    """Run a warehouse sink in this process until SIGTERM or SIGINT. Raises errors that need an operator, after logging.
 
-    `master` is a Spark master in place of the configured one. With `until_eof` the end of the standard input is a
-    signal too: the sink ends with the process that holds the other side. Reports go to `report_fd`, see
-    `sinks.state.report_sender`.
+    `master` replaces the configured Spark master. With `until_eof`, the end of standard input also stops the sink, so
+    it ends with the process that holds the other side. Reports go to `report_fd`, see `sinks.state.report_sender`.
     """
     config = _with_master(config, name, master)
     settings = lake_of(config, name)
@@ -165,9 +168,9 @@ def run_sink(
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=catching_up_s)
     metrics = LakeMetrics(daemon_metrics, name)
     status = LakeStatus(daemon_status, metrics, clock)
-    leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
+    shutdown = _Shutdown(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
-        threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
+        threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         closing.callback(close_open_session)
         _serve(
@@ -180,7 +183,7 @@ def run_sink(
             token=config.http.token,
         )
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker="driver", report_fd=report_fd))
-        closing.callback(leaving.is_over)
+        closing.callback(shutdown.work_ended)
         Daemon(
             lambda: start_lake(config, name, clock, machine=machine, progress=progress, observer=status),
             daemon_status,
@@ -199,7 +202,7 @@ def run_applied(
     instance: str = "",
     report_fd: int | None = None,
 ) -> None:
-    """As `run_sink`, for a sink that applies one key at a time. `instance`: its name in the group over restarts."""
+    """Like `run_sink`, for search and cache. `instance` identifies the worker in its group across restarts."""
     from sinks.compose import replayed, start_applied
 
     config, name = replayed(config, name, replay)
@@ -210,16 +213,16 @@ def run_applied(
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
     metrics = RunnerMetrics(daemon_metrics, name)
     status = RunnerStatus(daemon_status, metrics, clock)
-    leaving = _Leaving(stop, deadline_s=SINK_STOP_DEADLINE_S)
+    shutdown = _Shutdown(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
-        threading.Thread(target=_ask_at_eof, args=(leaving,), name="until-eof", daemon=True).start()
+        threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
-        sights = {name: sink_probe(config, name, closing)}
+        probes = {name: sink_probe(config, name, closing)}
         _serve(
-            settings.listen, (status, metrics), sights, clock, closing, f"sinks.{name}.listen", token=config.http.token
+            settings.listen, (status, metrics), probes, clock, closing, f"sinks.{name}.listen", token=config.http.token
         )
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker=instance, report_fd=report_fd))
-        closing.callback(leaving.is_over)
+        closing.callback(shutdown.work_ended)
         Daemon(
             lambda: start_applied(config, name, clock, observer=status, replay=replay, instance=instance),
             daemon_status,
@@ -230,7 +233,7 @@ def run_applied(
 
 
 def _collect_rarely() -> None:
-    """Records wait by the ten thousand, none of them in a cycle: looking through them took a quarter of the CPU."""
+    """Collect garbage rarely: scanning tens of thousands of records, none in a cycle, took a quarter of the CPU."""
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLD)
 
@@ -245,28 +248,28 @@ def _with_master(config: Config, name: str, master: str | None) -> Config:
 def _serve(
     listen: str,
     report: tuple[Reported, Rendered],
-    looks: Mapping[str, AppliedCutSource | SinkProbe],
+    probes: Mapping[str, AppliedCutSource | SinkProbe],
     clock: Clock,
     closing: ExitStack,
     setting: str = "http.listen",
     *,
     token: Secret | None,
 ) -> None:
-    """Answer over HTTP until `closing`; nothing when `listen` is empty."""
+    """Serve HTTP until `closing`. Does nothing if `listen` is empty."""
     if not listen:
         return
     status, metrics = report
     web = WebServer(
-        listen, status, metrics, waits=WaitRoute(looks, clock), setting=setting, token=token.reveal() if token else ""
+        listen, status, metrics, waits=WaitRoute(probes, clock), setting=setting, token=token.reveal() if token else ""
     )
     closing.callback(web.close)
     log.get().info("http_listening", port=web.port)
 
 
-class _Leaving:
-    """Sets `stop` at the first signal; leaves at once at a second one, or when the deadline has passed.
+class _Shutdown:
+    """Sets `stop` at the first signal; exits the process at a second one or after the deadline.
 
-    `last` is what has to be done even then. Made in the main thread, whose signals it takes.
+    `last` is called before an exit at the deadline. Create it in the main thread, because it installs signal handlers.
     """
 
     def __init__(self, stop: threading.Event, *, deadline_s: float) -> None:
@@ -274,49 +277,49 @@ class _Leaving:
         self._stop = stop
         self._deadline_s = deadline_s
         self._first_s: float | None = None
-        self._is_over = False
+        self._work_ended = False
         self._timer: threading.Timer | None = None
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(signal.SIGINT, self._handle)
-        atexit.register(_heed_no_more)
+        atexit.register(_ignore_signals)
 
-    def ask(self) -> None:
-        """As a first signal; nothing when there was one."""
+    def request(self) -> None:
+        """Act as at the first signal. Does nothing after a signal."""
         if self._first_s is not None:
             return
         self._first_s = time.monotonic()
         self._stop.set()
-        if not self._is_over:
-            self._timer = threading.Timer(self._deadline_s, self._leave)
+        if not self._work_ended:
+            self._timer = threading.Timer(self._deadline_s, self._exit)
             self._timer.daemon = True
             self._timer.start()
 
-    def is_over(self) -> None:
-        """What the deadline was for has ended; what follows has one of its own."""
-        self._is_over = True
+    def work_ended(self) -> None:
+        """Cancel the deadline: the work has ended. Steps that follow have their own deadlines."""
+        self._work_ended = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
         if self._first_s is not None and time.monotonic() - self._first_s > _SAME_SIGNAL_S:
             os._exit(EXIT_OK)
-        self.ask()
+        self.request()
 
-    def _leave(self) -> None:
+    def _exit(self) -> None:
         log.get().warning("stop_deadline_passed", seconds=self._deadline_s)
         self.last()
         os._exit(EXIT_OK)
 
 
-def _heed_no_more() -> None:
-    """The interpreter, while it ends, gives signals back to the system, where they end us with another exit code."""
+def _ignore_signals() -> None:
+    """Ignore signals while the interpreter exits: it resets the handlers, and a signal would change the exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _ask_at_eof(leaving: _Leaving) -> None:
-    # Not sys.stdin: a thread that waits in it keeps the interpreter from ending.
+def _request_at_eof(shutdown: _Shutdown) -> None:
+    # Not sys.stdin: a thread that reads from it would keep the interpreter from exiting.
     with suppress(OSError):
         while os.read(_STDIN, _PIPE_BYTES):
             pass
-    leaving.ask()
+    shutdown.request()

@@ -1,7 +1,7 @@
-"""Keeps capture or a sink running: starts it, and starts it again after an error that can pass; else stops by name.
+"""Keeps capture or a sink running: restarts it after temporary errors, and stops in a named state after all others.
 
-Policy reads the error's class, see `cdc.run.retry_policy`. An incident is logged once when it begins and once when it
-is over, with the number of attempts.
+The error's class decides, see `cdc.run.retry_policy`. An incident is logged once when it begins and once when it ends,
+with the number of attempts.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from cdc.telemetry.capture_status import Status
 from cdc.telemetry.metrics import Metrics
 
 _BACKOFF_FIRST_S: Final = 0.25
-_BACKOFF_MAX_S: Final = 5.0  # a slot is free at most wal_sender_timeout after its reader died; no use in waiting longer
-_HEALTHY_S: Final = 30.0  # a run this long ends an incident
+_BACKOFF_MAX_S: Final = 5.0  # short, because PostgreSQL frees a slot within wal_sender_timeout after its reader died
+_HEALTHY_S: Final = 30.0  # a run of this length ends an incident
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EAGAIN})
-_POISON_REPEATS: Final = 3  # the same bytes fail to decode this often: they always will (fault table B6)
+_POISON_REPEATS: Final = 3  # bytes that failed to decode this often will always fail
 
 
 class Capture(Protocol):
-    """Something that was started; `cdc.startup.protocol.RunningCapture` is one, a lake's driver another."""
+    """A started pipeline: `cdc.startup.protocol.RunningCapture`, a lake's driver or a runner of a sink."""
 
     def run(self, stop: threading.Event) -> None:
-        """Do its work until `stop`."""
+        """Work until `stop` is set."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
 
 
 class Daemon:
@@ -58,13 +58,13 @@ class Daemon:
     def __init__(
         self, start: Callable[[], Capture], status: Status, metrics: Metrics, clock: Clock, *, what: str = "capture"
     ) -> None:
-        """`what`, ``capture`` or ``sink``, begins the names of the events that are logged.
+        """Create a daemon. `what`, ``capture`` or ``sink``, is the first word of its log events.
 
-        A capture that has started works. A sink works after an incident when a write of it succeeded, or there is
-        nothing to write: its observer calls `Status.works`.
+        Capture has recovered as soon as it has started. A sink has recovered once a write succeeds or there is nothing
+        to write; its observer then calls `Status.works`.
         """
         self._is_sink = what == "sink"
-        self._patience = RetryPolicy(clock, retries_fenced=self._is_sink)
+        self._retry_policy = RetryPolicy(clock, retries_fenced=self._is_sink)
         self._passing: TailraceError | None = None
         status.when_working(self._works)
         self._start = start
@@ -77,7 +77,7 @@ class Daemon:
         self._poison_at: StreamPosition | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop`. Raises the error that a person must look at, when the state is entered and logged."""
+        """Run until `stop` is set. Raises an error that needs an operator, after logging it and entering its state."""
         try:
             while not stop.is_set():
                 self._episode(stop)
@@ -90,7 +90,7 @@ class Daemon:
         log.get().info(f"{self._what}_finished")
 
     def _episode(self, stop: threading.Event) -> None:
-        """Attempts with growing pauses, until one has run well for a while or `stop` is set."""
+        """Attempt with growing pauses, until a run lasts `_HEALTHY_S` or `stop` is set."""
         retrying = tenacity.Retrying(
             wait=tenacity.wait_random_exponential(multiplier=_BACKOFF_FIRST_S, max=_BACKOFF_MAX_S),
             retry=tenacity.retry_if_exception(self._passes),
@@ -119,8 +119,8 @@ class Daemon:
             raise
         except TailraceError as error:
             if error.retry == "timed":
-                self._patience.interrupted()
-            elif self._patience.allows(error):
+                self._retry_policy.interrupted()
+            elif self._retry_policy.allows(error):
                 self._passing = error
             else:
                 self._passing = None
@@ -135,7 +135,7 @@ class Daemon:
         try:
             capture = self._start()
             try:
-                self._patience.worked()
+                self._retry_policy.worked()
                 if not self._is_sink or self._incident is None:
                     self._status.works()
                 capture.run(stop)
@@ -144,18 +144,18 @@ class Daemon:
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            raise MachineExhausted(f"this machine refuses: {error.strerror}", hint=OUT_OF_FILES) from error
+            raise MachineExhausted(f"this machine is out of resources: {error.strerror}", hint=OUT_OF_FILES) from error
 
     def _count_poison(self, error: DecodeError, *, healthy: bool) -> None:
-        """Raise PoisonedStream when the stream fails at one place again and again."""
+        """Raise PoisonedStream if decoding fails repeatedly at the same position."""
         at = self._status.position
         repeated = at == self._poison_at and not healthy
         self._poison = self._poison + 1 if repeated else 1
         self._poison_at = at
         if self._poison >= _POISON_REPEATS:
             raise PoisonedStream(
-                f"the stream cannot be decoded, {_POISON_REPEATS} times in a row: {error.message}",
-                hint="nothing was acknowledged; report it with the server's version",
+                f"decoding the stream failed {_POISON_REPEATS} times in a row: {error.message}",
+                hint="nothing was acknowledged; report this with the version of the server",
                 tag=error.tag,
             ) from error
 
@@ -172,7 +172,7 @@ class Daemon:
             log.get().debug(f"{self._what}_still_waiting", attempts=self._incident[1], **log.error_fields(error))
 
     def _works(self) -> None:
-        """The work goes on: the incident is over, if there was one."""
+        """End the incident, if there is one: work continues."""
         if self._incident is not None:
             log.get().info(f"{self._what}_recovered", after=self._incident[0], attempts=self._incident[1])
             self._incident = None
@@ -182,7 +182,7 @@ class Daemon:
 
 
 def _reason(error: TailraceError) -> str:
-    """What is waited for."""
+    """Return the name of what the daemon waits for."""
     if isinstance(error, SlotHeld):
         return "slot"
     if isinstance(error, CaptureNotStarted):

@@ -1,4 +1,4 @@
-"""Which extra of ours has a package that is not installed. Pure."""
+"""Names the extra that contains a missing package. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _EXTRAS: Final = {
     "sqlglot": "warehouse",
     "matplotlib": "charts",
 }
-"""Package, as it is imported -> extra."""
+"""Import name of a package -> extra."""
 
 
 def missing_extra(error: ModuleNotFoundError) -> ConfigError | None:
-    """What to tell people who have not installed it; None for a package that no extra has."""
+    """Return an error with the command that installs the package, or None if no extra contains it."""
     package = (error.name or "").split(".")[0]
     extra = _EXTRAS.get(package)
     if extra is None:
         return None
     return ConfigError(
         f"the package {package!r} is not installed",
-        hint=f"it is of the extra {extra!r}",
+        hint=f"it is part of the extra {extra!r}",
         command=f"pip install 'tailrace[capture,{extra}]'",
     )

@@ -1,8 +1,8 @@
-"""Decides how long an error that needs an operator is retried before the process ends with it.
+"""Decides how long to retry an error that normally needs an operator, before the process stops with it.
 
-A broker that has just started does not know all topics, users and rights yet, and a topic that is a moment old is not
-known to every broker. Such errors end capture or a sink only if they last while the broker answers. Every attempt
-asks again, through the admin client too. Pure but for the clock.
+A broker that has just started does not know all topics, users and rights yet, and a new topic is not known to every
+broker at once. Such an error stops capture or a sink only if it lasts while the broker answers. Every attempt asks the
+broker again, also through the admin client. Pure except for the clock.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from cdc.clock import Clock
 from cdc.errors import BrokerRefused, ProducerFenced, TailraceError, TopicMissing
 
 MISSING_S: Final = 30.0
-"""For a topic or partition that the broker does not know."""
+"""Limit for a topic or partition that the broker does not know."""
 
 REFUSED_S: Final = 15.0
-"""For credentials and rights, in a process that has already worked with them: they are loaded as topics are."""
+"""Limit for rejected credentials or rights in a process that has already worked with them: a broker loads them late."""
 
 FENCED_REPEAT_S: Final = 300.0
-"""A sink that is fenced twice within this time has a rival; once may be a broker restart in mid-transaction."""
+"""A sink that is fenced twice within this time has a rival. Once can be a broker restart during a transaction."""
 
 INCIDENT_GAP_S: Final = 120.0
-"""Without the error for this long, the next one begins another incident."""
+"""After this time without the error, the next one begins a new incident."""
 
 
 class RetryPolicy:
-    """Of one process. `retries_fenced`: for sinks, whose work can be repeated; capture tells the cases apart itself."""
+    """The policy of one process. `retries_fenced` is for sinks, which can repeat work; capture decides by itself."""
 
     def __init__(self, clock: Clock, *, retries_fenced: bool = False) -> None:
         self._clock = clock
@@ -36,15 +36,18 @@ class RetryPolicy:
         self._incident: tuple[type[TailraceError], float, float] | None = None  # class, first and last time
 
     def worked(self) -> None:
-        """The process has started its work, so that its settings were right."""
+        """Record that the process has started its work, so its credentials and rights were valid."""
         self._worked = True
 
     def interrupted(self) -> None:
-        """Something else went wrong, as a broker that does not answer: the time begins again."""
+        """Restart the time after another error, for example a broker that does not answer."""
         self._incident = None
 
     def allows(self, error: TailraceError) -> bool:
-        """Whether to retry after this error, which has just occurred. An error that has lasted says for how long."""
+        """Return whether to retry after `error`, which has just occurred.
+
+        If the limit is reached, the message of `error` is extended by the time for which it lasted.
+        """
         if isinstance(error, ProducerFenced):
             return self._retries_fenced and self._allows_fenced()
         limit_s = self._limit_s(error)

@@ -1,11 +1,11 @@
-"""Runs every sink of one machine beside capture, each in a process of its own (DESIGN section 2).
+"""Runs every configured sink beside capture, each in its own process, and restarts sinks that end.
 
-A sink never stops capture, and a sink that ended is started again: after a growing pause when it failed, at a slower
-pace when an operator must act, because only another start can find out that the operator has acted. Two ends are for
-good: another process ended the sink in order, or took its place (FENCED), and a start would take it back.
+A sink never stops capture. A sink that failed is restarted after a growing pause. A sink that needs an operator is
+restarted at a slower pace, because only a start can find out whether the operator has acted. A sink is not restarted
+if it was stopped in order from outside, or if another process replaced it (FENCED): a restart would take the work back.
 
-The exit code tells these apart, and the reports that a sink sends through a pipe (`cdc.model.sink_report`). No child
-outlives this process: each has a pipe as its standard input, and stops in order when that ends.
+The exit code and the reports that a sink sends through a pipe (`cdc.model.sink_report`) distinguish these cases. No
+child outlives this process: the standard input of each child is a pipe, and the child stops in order when it closes.
 """
 
 from __future__ import annotations
@@ -30,84 +30,84 @@ from cdc.model.sink_report import UNKNOWN, SinkReport, decode, needs_operator
 from cdc.telemetry import log
 
 END_DEADLINE_S: Final = 60.0
-"""From SIGTERM to SIGKILL: a cut under way is finished first. A cut that is not is done again, nothing is lost."""
+"""From SIGTERM to SIGKILL. A sink first finishes its current cut; an unfinished cut is repeated, nothing is lost."""
 
 RESTART_FIRST_S: Final = 1.0
 RESTART_MAX_S: Final = 60.0
-"""A start costs a JVM, some seconds of two cores: what fails at once must not eat the machine."""
+"""Longest pause between restarts. A start of a lake costs seconds of two cores, so a failing sink must not loop."""
 
 OPERATOR_FIRST_S: Final = 5.0
-"""Pause before a sink that needs an operator is started again; it grows to RESTART_MAX_S."""
+"""First pause before the restart of a sink that needs an operator; it grows to RESTART_MAX_S."""
 
 REPAIR_S: Final = 600.0
-"""Pause of a sink that is STALE or GAP. Its repair needs a consumer group without members, and a worker that starts is
-a member for 45 s (`session.timeout.ms`), also when it ends at once."""
+"""Pause before the restart of a sink in STALE or GAP. Its repair needs a consumer group without members, and a started
+worker remains a member for 45 s (`session.timeout.ms`), even if it ends at once."""
 
 HEALTHY_S: Final = 60.0
-"""A run this long was a good one: its end is the first failure again."""
+"""A run of this length resets the restart pauses."""
 
 REPORT_STALE_S: Final = 15.0
-"""Without a report for this long, nothing is known of a process that runs: it may be frozen."""
+"""After this time without a report, the state of a running process is UNKNOWN: it may be frozen."""
 
-_LAST_REPORT_S: Final = 2.0  # for what a process that has ended left in its pipe
-_KILLED_S: Final = 10.0  # after SIGKILL only the kernel is left to act
+_LAST_REPORT_S: Final = 2.0  # for reading the last reports of an ended process from its pipe
+_KILLED_S: Final = 10.0  # after SIGKILL, only the kernel still has to act
 
 
 class Child(Protocol):
-    """A process of ours. Each method may be called from any thread."""
+    """A child process. Every method is thread-safe."""
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
 
     @property
     def report(self) -> SinkReport | None:
-        """The newest report that it sent; None: none yet."""
+        """The newest report of the process; None before the first one."""
 
     def wait(self) -> int:
-        """Block until it has ended; its exit code, or the negative number of the signal that ended it."""
+        """Block until the process ends. Returns its exit code, or the negative number of the signal that ended it."""
 
     def terminate(self) -> None:
-        """Ask it to end in order; nothing when it has ended."""
+        """Send SIGTERM. Does nothing if the process has ended."""
 
     def kill(self) -> None:
-        """End it now; nothing when it has ended."""
+        """Send SIGKILL. Does nothing if the process has ended."""
 
 
 Launch: TypeAlias = Callable[[str], Child]
-"""Starts the process of a sink. Raises OSError when the machine has no room for one."""
+"""Starts the process of a sink. Raises OSError if the machine cannot start a process."""
 
 
 class AfterExit(Enum):
-    """What becomes of a sink whose process has ended."""
+    """What to do with a sink whose process has ended."""
 
-    AGAIN = "it failed: start it again"
-    PERSON = "an operator must act: start it again at a slow pace"
-    REPLACED = "another process took its place: leave it to that one"
-    DONE = "another process asked it to end"
+    RESTART = "it failed: restart it"
+    NEEDS_OPERATOR = "an operator must act: restart it at a slow pace"
+    REPLACED = "another process replaced it: do not restart it"
+    STOPPED = "it was stopped from outside: do not restart it"
 
 
 def after_exit(exit_code: int, report: SinkReport | None = None) -> AfterExit:
-    """From the exit code of `cdc sink run` and its last report."""
+    """Decide by the exit code of `cdc sink run` and its last report."""
     if exit_code == EXIT_OK:
-        return AfterExit.DONE
+        return AfterExit.STOPPED
     if exit_code not in {EXIT_OPERATOR, EXIT_USAGE}:
-        return AfterExit.AGAIN
-    return AfterExit.REPLACED if report is not None and report.state == State.FENCED else AfterExit.PERSON
+        return AfterExit.RESTART
+    return AfterExit.REPLACED if report is not None and report.state == State.FENCED else AfterExit.NEEDS_OPERATOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkView:
-    """What is known of a sink now.
+    """The current state of a sink.
 
     Attributes:
-        state: of its process; UNKNOWN when that runs and has not reported lately, STUCK when its loop stands still.
-        pid: None while no process runs.
-        restarts: starts after the first one.
-        report: the newest one, also of a process that has ended.
-        report_age_s: None: there is no report.
-        exit_code: of the process that ended last.
-        next_start_s: until it is started again; None: it runs, or stays down.
+        state: state of the process; UNKNOWN if it runs without a recent report, STUCK if its loop makes no progress.
+        pid: process id; None while no process runs.
+        restarts: number of starts after the first one.
+        report: the newest report, also of a process that has ended.
+        report_age_s: age of the report in seconds; None without a report.
+        exit_code: exit code of the process that ended last.
+        next_start_s: seconds until the restart; None if the process runs or is not restarted.
     """
 
     sink: str
@@ -120,7 +120,7 @@ class SinkView:
     next_start_s: float | None
 
     def document(self) -> dict[str, Any]:
-        """For /status. Keys are part of the interface."""
+        """Return the JSON object of /status. Its keys are part of the public interface."""
         report = self.report
         return {
             "state": self.state,
@@ -137,7 +137,7 @@ class SinkView:
 
 
 class Keeper:
-    """Keeps one sink running, in the thread that calls `run`; the other methods are for other threads."""
+    """Keeps one sink running, in the thread that calls `run`. Call the other methods from any thread."""
 
     def __init__(self, sink: str, launch: Launch, clock: Clock, stop: threading.Event) -> None:
         self.sink = sink
@@ -147,7 +147,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._report: SinkReport | None = None
-        self._asked = False
+        self._terminated = False
         self._down = False
         self._starts = 0
         self._exit_code: int | None = None
@@ -155,25 +155,25 @@ class Keeper:
         self._operator_failures = 0
 
     def run(self) -> None:
-        """Start it again and again, until it stays down or `stop`; its process is gone on return."""
+        """Start and restart the process until `stop` is set or no restart is due. The process is gone on return."""
         while not (self._down or self._stop.is_set()):
             self._episode()
 
     def terminate(self) -> None:
-        """Ask the process to end, once: a second SIGTERM would end it without order. Set `stop` before."""
+        """Send SIGTERM once; a second one would end the process at once. Set `stop` before."""
         with self._lock:
-            if self._child is not None and not self._asked:
-                self._asked = True
+            if self._child is not None and not self._terminated:
+                self._terminated = True
                 self._child.terminate()
 
     def kill(self) -> None:
-        """End the process now. Set `stop` before."""
+        """Send SIGKILL. Set `stop` before."""
         with self._lock:
             if self._child is not None:
                 self._child.kill()
 
     def view(self) -> SinkView:
-        """What is known now. From any thread."""
+        """Return the current state. Thread-safe."""
         with self._lock:
             child, now_s = self._child, self._clock.monotonic_s()
             report = (child.report if child is not None else None) or self._report
@@ -201,35 +201,35 @@ class Keeper:
         return UNKNOWN if age_s is not None and age_s > REPORT_STALE_S else child.report.shown
 
     def _episode(self) -> None:
-        """Starts with growing pauses, until a run was a good one or there is no other."""
+        """Start with growing pauses, until a run lasts HEALTHY_S or no restart is due."""
         half = {"multiplier": RESTART_FIRST_S / 2, "max": RESTART_MAX_S / 2}
         retrying = tenacity.Retrying(
-            # Half of a pause is certain and half is chance, so that sinks which fail together part.
+            # Half of a pause is fixed and half is random, so that sinks that fail together do not restart together.
             wait=tenacity.wait_exponential(**half) + tenacity.wait_random_exponential(**half),
             retry=tenacity.retry_if_result(bool),
             stop=tenacity.stop_when_event_set(self._stop),
-            before_sleep=self._tell_pause,
+            before_sleep=self._log_pause,
             sleep=self._pause,
-            retry_error_callback=_leave_it,
+            retry_error_callback=_stopped,
         )
         retrying(self._failed)
 
     def _failed(self) -> bool:
-        """Run the process once; whether a pause is due before the next one."""
+        """Run the process once. Returns whether to pause before the next run."""
         began_s = self._clock.monotonic_s()
-        code = self._ended()
+        code = self._run_once()
         if code is None:
             return True
         if self._stop.is_set():
             return False
         what = after_exit(code, self._report)
-        if what is not AfterExit.PERSON:
+        if what is not AfterExit.NEEDS_OPERATOR:
             self._operator_failures = 0
         match what:
-            case AfterExit.AGAIN:
-                log.get().warning("sink_ended", sink=self.sink, **_how(code))
+            case AfterExit.RESTART:
+                log.get().warning("sink_ended", sink=self.sink, **_exit_fields(code))
                 return self._clock.monotonic_s() - began_s < HEALTHY_S
-            case AfterExit.PERSON:
+            case AfterExit.NEEDS_OPERATOR:
                 self._wait_for_operator(code)
                 return False
             case AfterExit.REPLACED:
@@ -237,19 +237,19 @@ class Keeper:
                     "sink_replaced",
                     sink=self.sink,
                     exit_code=code,
-                    hint="another process runs this sink, so it is not started again here; end that process, or take "
-                    "the sink out of this configuration",
+                    hint="another process runs this sink, so it is not restarted here; stop that process, or remove "
+                    "the sink from this configuration",
                     command=f"cdc sink status {self.sink}",
                 )
-            case AfterExit.DONE:
+            case AfterExit.STOPPED:
                 log.get().warning(
-                    "sink_left", sink=self.sink, hint="a signal ended it; start `cdc run` again to have it back"
+                    "sink_left", sink=self.sink, hint="a signal stopped it; restart `cdc run` to start it again"
                 )
         self._down = True
         return False
 
     def _wait_for_operator(self, code: int) -> None:
-        """Pause. What was wrong may be put right from outside: a right, a setting, a topic, room in a store."""
+        """Pause, then restart: the operator may have repaired a right, a setting, a topic or the space of a store."""
         self._operator_failures += 1
         pause_s = min(RESTART_MAX_S, OPERATOR_FIRST_S * 2.0 ** min(self._operator_failures - 1, 10))
         if self._report is not None and self._report.state in {State.STALE, State.GAP}:
@@ -260,13 +260,13 @@ class Keeper:
             exit_code=code,
             failures=self._operator_failures,
             again_in_s=pause_s,
-            hint="capture goes on; repair what the sink reports, and it goes on by itself",
+            hint="capture continues; repair what the sink reports, then the sink restarts by itself",
             command=f"cdc sink status {self.sink}",
         )
         self._pause(pause_s)
 
-    def _ended(self) -> int | None:
-        """Start the process and wait for its end; None when it could not be started."""
+    def _run_once(self) -> int | None:
+        """Start the process and return its exit code when it ends; None if it could not be started."""
         with self._lock:
             if self._stop.is_set():
                 return EXIT_OK
@@ -282,7 +282,7 @@ class Keeper:
             self._child, self._report, self._exit_code = None, child.report, code
         return code
 
-    def _tell_pause(self, state: tenacity.RetryCallState) -> None:
+    def _log_pause(self, state: tenacity.RetryCallState) -> None:
         seconds = state.next_action.sleep if state.next_action else 0.0
         log.get().info("sink_restarts", sink=self.sink, failures=state.attempt_number, after_s=round(seconds, 1))
 
@@ -292,7 +292,7 @@ class Keeper:
 
 
 class Supervisor:
-    """All sinks of a configuration. `start` once; `close` may be called again, and from any thread."""
+    """Keeps all sinks of a configuration running. Call `start` once; `close` is thread-safe and repeatable."""
 
     def __init__(
         self, sinks: Iterable[str], launch: Launch, clock: Clock, *, end_deadline_s: float = END_DEADLINE_S
@@ -306,16 +306,16 @@ class Supervisor:
         ]
 
     def start(self) -> None:
-        """Start every sink; returns at once."""
+        """Start every sink. Returns immediately."""
         for thread in self._threads:
             thread.start()
 
     def views(self) -> list[SinkView]:
-        """What is known of each sink now."""
+        """Return the current state of each sink."""
         return [keeper.view() for keeper in self._keepers]
 
     def close(self) -> None:
-        """End every sink: in order, by force at the deadline."""
+        """Stop every sink with SIGTERM, and with SIGKILL at the deadline."""
         self._stop.set()
         for keeper in self._keepers:
             keeper.terminate()
@@ -336,12 +336,12 @@ class Supervisor:
 
 
 class SinkProcess:
-    """`cdc sink run` as a child; see `Child`."""
+    """`cdc sink run` as a child process; see `Child`."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], *, reports: bool = True) -> None:
-        """Start it. `reports`: the command takes ``--report-fd``."""
-        # A group of its own: Ctrl-C in a terminal is for us, and we signal the child. A second signal would end it in
-        # the middle of a cut.
+        """Start the process. `reports`: the command accepts ``--report-fd``."""
+        # The child has its own process group, so that Ctrl-C reaches only this process, which then signals the child.
+        # A second signal would end the child in the middle of a cut.
         reading, writing = os.pipe()
         try:
             self._process = subprocess.Popen(
@@ -394,18 +394,19 @@ class SinkProcess:
 
 
 def sink_command(sink: str, config: Path, *, json_logs: bool, instance: str = "") -> list[str]:
-    """How the process of a sink is started. Under the same `instance` its partitions wait for the next one.
+    """Return the command that runs a sink.
 
-    Without it a group hears of a process that was killed only when its session ends, after 45 s.
+    With the same `instance`, a restarted process gets its partitions back at once. Without it, the group notices a
+    killed process only when its session ends, after 45 s.
     """
     command = [sys.executable, "-m", "cdc", "sink", "run", sink, "-c", str(config), "--until-eof"]
     command += ["--instance", instance] if instance else []
     return [*command, "--json-logs"] if json_logs else command
 
 
-def _leave_it(_: tenacity.RetryCallState) -> None:
-    """Stopped while a pause was due."""
+def _stopped(_: tenacity.RetryCallState) -> None:
+    """Return when `stop` is set during a pause."""
 
 
-def _how(code: int) -> dict[str, int]:
+def _exit_fields(code: int) -> dict[str, int]:
     return {"signal": -code} if code < 0 else {"exit_code": code}

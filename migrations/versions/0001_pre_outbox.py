@@ -1,7 +1,7 @@
-"""The outbox: one table, or one that is partitioned by the time of writing.
+"""Creates the outbox table, optionally partitioned by creation time.
 
-A partitioned one has a partition for rows that no other takes, so that no insert of an application ever fails for a
-partition that was not made in time.
+A partitioned table has a default partition, so that an insert of an application never fails because of a missing
+partition.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ drops = ("outbox",)
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     settings = settings_of(op.get_context())
     name = settings.names.outbox
     key = ("id", "created_at") if settings.partitioned else ("id",)
@@ -52,6 +52,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it, with what is in it."""
+    """Drop the table with its rows."""
     names = settings_of(op.get_context()).names
     op.drop_table(names.outbox, schema=names.schema)

@@ -1,4 +1,4 @@
-"""The inbox: which events a consumer has dealt with."""
+"""Creates the inbox table: the events that each consumer has processed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ drops = ("inbox",)
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     names = settings_of(op.get_context()).names
     op.create_table(
         names.inbox,
@@ -36,6 +36,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it: consumers would do again what is delivered again."""
+    """Drop the table. Consumers then process repeated deliveries again."""
     names = settings_of(op.get_context()).names
     op.drop_table(names.inbox, schema=names.schema)

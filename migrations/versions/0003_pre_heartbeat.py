@@ -1,4 +1,4 @@
-"""The heartbeat: a row that capture writes, so that its slot moves in a database that is idle."""
+"""Creates the heartbeat table, which capture updates so that its slot advances in an idle database."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from outbox.revisions import settings_of
 revision = "0003"
 down_revision = "0002"
 phase = "pre"
-drops = ()  # what is in it is made again
+drops = ()  # capture writes its row again
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     names = settings_of(op.get_context()).names
     op.create_table(
         names.heartbeat,
@@ -30,6 +30,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
+    """Drop the table."""
     names = settings_of(op.get_context()).names
     op.drop_table(names.heartbeat, schema=names.schema)

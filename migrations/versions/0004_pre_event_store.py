@@ -1,4 +1,4 @@
-"""The event store, and snapshots of the states that come of it."""
+"""Creates the event store and the table for snapshots of aggregate states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ drops = ("event_store",)
 
 
 def upgrade() -> None:
-    """Make both tables."""
+    """Create both tables."""
     names = settings_of(op.get_context()).names
     store, snapshot = names.event_store, names.snapshot
     op.create_table(
@@ -50,7 +50,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop both: the events in the store are nowhere else."""
+    """Drop both tables. The events of the store are lost."""
     names = settings_of(op.get_context()).names
     op.drop_table(names.snapshot, schema=names.schema)
     op.drop_table(names.event_store, schema=names.schema)

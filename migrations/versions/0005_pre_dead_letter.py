@@ -1,4 +1,4 @@
-"""Dead letters of consumers: what they could not deal with, and what waits behind it."""
+"""Creates the table for dead letters of consumers: events that failed, and later events with the same key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ drops = ("dead_letter",)
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Create the table."""
     names = settings_of(op.get_context()).names
     name = names.dead_letter
     op.create_table(
@@ -46,6 +46,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it, with what is in it."""
+    """Drop the table with its rows."""
     names = settings_of(op.get_context()).names
     op.drop_table(names.dead_letter, schema=names.schema)

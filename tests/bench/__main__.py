@@ -1,8 +1,8 @@
-"""`make bench`: throughput, CPU, memory and latency of the real daemon on real servers, printed as JSON.
+"""`make bench`: measures throughput, CPU, memory and latency of the real daemon on real servers, and prints JSON.
 
-Every figure has its yardstick from the same run: `pg_recvlogical` reading the same backlog, before and after. The
-daemon is the one users run, with a configuration file that turns nothing off; `safety` in the result says what was on,
-and the run is refused where something is not. Timings are noisy on shared machines: compare ratios.
+Every value has a reference from the same run: `pg_recvlogical` reads the same backlog before and after. The daemon is
+the one that users run, and its configuration disables nothing. `safety` in the result lists the safety settings; the
+run is refused if one is off. Times are noisy on shared machines, so compare ratios.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SERVERS = {
 
 
 def main() -> int:
-    """Run what was asked for and print one JSON document."""
+    """Run the selected measurements and print one JSON document."""
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")

@@ -1,7 +1,7 @@
-"""The cache: how fast rows are written beside a bare client, how soon a commit is visible, how long a wait takes.
+"""Measures the cache sink: its write rate against a bare client, the delay of a commit, and the time of a wait.
 
-The yardstick is the same client with a pipeline of the same values and nothing else: no version, no key from the
-record. Visibility and waits have one `cdc sink run`.
+The reference is the same client with a pipeline of the same values only, without versions and without keys from
+records. The delay and the waits use one `cdc sink run`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TABLE = Topic("bench.public.t", "topic-id", 1, "public.t", ("id",))
 
 
 def measure_cache(stack: Stack, folder: Path, rows: int, seconds: int) -> dict[str, object]:
-    """Rows a second and their ratio to the bare client's; quantiles in milliseconds."""
+    """Return rows per second and their ratio to the bare client, and quantiles in milliseconds."""
     return {
         "apply": {mode: _measure_apply(stack, mode, rows) for mode in ("value", "hash")},
         **_measure_freshness(stack, folder, 200, seconds),
@@ -109,7 +109,7 @@ def _worker(stack: Stack, folder: Path, name: str) -> Iterator[tuple[Path, str]]
 def _visible(
     stack: Stack, sql: psycopg.Connection[tuple[object, ...]], prefix: str, rate: int, seconds: int
 ) -> list[float]:
-    """From the return of each COMMIT until the row is there, after a warm-up."""
+    """Return the time from each COMMIT until the row is in the cache, after a warm-up."""
     committed_s: list[float] = []
     found: list[float] = []
     count = rate * (seconds + _WARM_UP_S)
@@ -137,7 +137,7 @@ def _there(client: redis.Redis, name: str) -> bool:
 
 
 def _waits(sql: psycopg.Connection[tuple[object, ...]], path: Path) -> list[float]:
-    """From the return of a COMMIT until a wait for it returns, one after the other on a source that is idle else."""
+    """Return the time from a COMMIT until a wait for it returns, one after the other on an otherwise idle source."""
     found = []
     with Waiter(path) as waiter:
         waiter.wait("cache", written_lsn(sql), timeout_s=60)

@@ -1,7 +1,7 @@
-"""Kafka Connect with Debezium's PostgreSQL connector, from Maven's jars: what Tailrace is measured against.
+"""Runs Kafka Connect with Debezium's PostgreSQL connector from Maven's jars, for comparison with Tailrace.
 
-One worker of a distributed Connect, as its documentation starts it, with the heap that is asked for. Exactly once is
-Connect's `exactly.once.source.support`; without it the connector delivers at least once.
+One distributed Connect worker runs as its documentation recommends, with the given heap. Exactly once uses Connect's
+`exactly.once.source.support`; without it the connector delivers at least once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Connect:
     """One worker; use as a context manager."""
 
     def __init__(self, stack: Stack, folder: Path, name: str, *, exactly_once: bool, heap: str = OWN_HEAP) -> None:
-        """`heap` is the most that the JVM may take, as `512M`."""
+        """Create a worker. `heap` is the largest heap of the JVM, for example `512M`."""
         self._heap = ("-Xms256M", f"-Xmx{heap}")
         self._exactly_once = exactly_once
         self._stack = stack
@@ -87,7 +87,7 @@ class Connect:
 
     @property
     def pid(self) -> int:
-        """The worker's JVM."""
+        """The pid of the worker's JVM."""
         assert self._process is not None
         return self._process.pid
 
@@ -101,7 +101,7 @@ class Connect:
         tuned: bool = True,
         more: Mapping[str, str] | None = None,
     ) -> str:
-        """Start a connector over a slot that exists, with `more` settings; returns the table's topic."""
+        """Start a connector on an existing slot with the additional settings `more`. Returns the topic of the table."""
         config = {
             "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
             "tasks.max": "1",
@@ -127,7 +127,7 @@ class Connect:
         return f"{name}.{table}"
 
     def stop(self, name: str) -> None:
-        """Remove a connector; its slot stays."""
+        """Remove a connector but keep its slot."""
         self._until("it is removed", lambda: self._ask("DELETE", f"/connectors/{name}") is not None)
 
     def _task(self, name: str) -> str:
@@ -175,7 +175,7 @@ class Connect:
             time.sleep(0.2)
 
     def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:
-        """The answer, or None while there is none."""
+        """Return the answer, or None without one."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             self._url + path, data=data, method=method, headers={"Content-Type": "application/json"}
@@ -193,5 +193,5 @@ class Connect:
 
 
 def version() -> str:
-    """Which Debezium this is."""
+    """Return the version of Debezium."""
     return version_of(parse_lock(_LOCK.read_text(encoding="utf-8"), name=_LOCK.name), "debezium-connector-postgres")

@@ -1,4 +1,4 @@
-"""The daemon as a child process, and what the kernel says it cost."""
+"""Runs the daemon as a child process and reads its CPU time and memory from the kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def write_config(stack: Stack, folder: Path, name: str, table: str, *, snapshot: str = "never") -> Path:
-    """A configuration as a user has it: everything at its default but addresses, the single broker and snapshots."""
+    """Write a configuration with default values, except for addresses, the single broker and snapshots."""
     path = folder / f"{name}.toml"
     path.write_text(
         f'name = "{name}"\n[source]\ndsn = "{stack.postgres.dsn}"\ntables = ["{table}"]\n'
@@ -33,7 +33,7 @@ def write_config(stack: Stack, folder: Path, name: str, table: str, *, snapshot:
 
 
 def safety(config: Path) -> dict[str, object]:
-    """What keeps exactly once; raises where a setting would weaken it."""
+    """Return the settings for exactly-once delivery. Raises if a setting weakens it."""
     from cdc.kafka.client_options import producer_options
 
     parsed = load(config, {})
@@ -68,7 +68,7 @@ class BenchDaemon:
         self._process.wait(30)
 
     def status(self) -> dict[str, Any]:
-        """The document of /status, empty while nobody answers."""
+        """Return the document of /status, empty without an answer."""
         try:
             with urllib.request.urlopen(self._url, timeout=5) as answer:
                 document: dict[str, Any] = json.load(answer)
@@ -77,7 +77,7 @@ class BenchDaemon:
             return {}
 
     def wait_for(self, condition: Any, timeout_s: float) -> dict[str, Any]:
-        """Ask /status until it is as wanted, rarely: each answer costs the daemon a millisecond of its interpreter."""
+        """Poll /status until `condition` holds. Polls rarely: each answer costs the daemon a millisecond of CPU."""
         assert self._process is not None
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
@@ -94,12 +94,12 @@ class BenchDaemon:
         return cpu_s(self.pid)
 
     def peak_rss_bytes(self) -> int:
-        """The most memory it ever had."""
+        """Return the peak memory of the process."""
         return peak_rss_bytes(self.pid)
 
     @property
     def pid(self) -> int:
-        """The daemon."""
+        """The pid of the daemon."""
         assert self._process is not None
         return self._process.pid
 
@@ -111,14 +111,14 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_rss_bytes(pid: int | str) -> int:
-    """The most memory a process ever had; ``self`` is this one."""
+    """Return the peak memory of a process; ``self`` is this process."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     line = next(line for line in text.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody has now."""
+    """Return a free port on loopback."""
     import socket
 
     with socket.socket() as probe:

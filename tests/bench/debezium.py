@@ -1,11 +1,11 @@
-"""Tailrace and Debezium over the same WAL, in turns, in one run: a backlog, a snapshot, and the latency.
+"""Measures Tailrace and Debezium over the same WAL, alternately, in one run: a backlog, a snapshot, and the latency.
 
-What is timed is the same for both: from the first record that a reader may see to the last. So the start of a JVM is
-not counted, nor what it needs until its first record; a second turn in the same worker is a warm JVM. Each turn has a
-slot of its own that was made before the rows were written. Afterwards every topic is read and must have every row once.
+For both, the time runs from the first record that a reader can see to the last one. So it excludes the start of a JVM;
+the second turn in the same worker uses a warm JVM. Each turn has its own slot, created before the rows were written.
+Afterwards every topic is read and must contain every row once.
 
-A JVM takes the heap that it is granted, so its memory says little. The backlog is read with several heaps, and the
-other measurements use the smallest one with which Debezium is as fast as with any. Its snapshot is measured with
+A JVM uses the heap that it is given, so its memory says little. The backlog is read with several heaps. The other
+measurements use the smallest heap with which Debezium is as fast as with any other. Its snapshot is measured with
 several numbers of threads and fetch sizes.
 """
 
@@ -44,7 +44,7 @@ _SNAPSHOTS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @dataclass
 class _Side:
-    """What one of them did, a figure a turn."""
+    """The results of one system, one value per turn."""
 
     rows_per_s: list[int] = field(default_factory=list)
     cpu_us_per_row: list[float] = field(default_factory=list)
@@ -57,7 +57,7 @@ class _Side:
 
 
 def measure_debezium(stack: Stack, folder: Path, rows: int, seconds: int) -> dict[str, object]:
-    """Rows a second, CPU a row and memory of each; what one takes over the other; then latencies."""
+    """Return rows per second, CPU per row, memory and their ratios for both systems, and their latencies."""
     sides: dict[str, _Side] = {"tailrace": _Side()}
     heap = _backlog(stack, folder, rows, sides)
     snapshots = _snapshots(stack, folder, rows, heap)
@@ -76,7 +76,7 @@ def measure_debezium(stack: Stack, folder: Path, rows: int, seconds: int) -> dic
 
 
 def _backlog(stack: Stack, folder: Path, rows: int, sides: dict[str, _Side]) -> str:
-    """Fill `sides`; return the smallest heap with which Debezium is as fast as with any."""
+    """Fill `sides`. Returns the smallest heap with which Debezium is as fast as with any other."""
     workers = {f"eos_{heap.lower()}": (f"debezium exactly once, heap {heap}", True, heap) for heap in _HEAPS}
     configs = [write_config(stack, folder, f"ours{turn}", "public.bench_rows") for turn in range(_TURNS)]
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
@@ -123,7 +123,7 @@ def _theirs(
 
 
 def _snapshots(stack: Stack, folder: Path, rows: int, heap: str) -> dict[str, _Side]:
-    """A table that no transaction writes to."""
+    """Measure snapshots of a table that no transaction writes to."""
     sides = {"tailrace": _Side()}
     config = write_config(stack, folder, "whole", "public.bench_rows", snapshot="initial")
     _ours(stack, config, "whole.public.bench_rows", rows, sides["tailrace"])
@@ -168,14 +168,14 @@ def _slot(sql: psycopg.Connection, name: str, table: str) -> None:
 
 
 class _Growth:
-    """When a topic got its first record and its last, for a reader of committed ones."""
+    """Measures when a reader of committed records sees the first and the last record of a topic."""
 
     def __init__(self, stack: Stack, topic: str) -> None:
         self._topic = topic
         self._consumer = consumer_of(stack, topic)
 
     def until(self, rows: int, cpu: Callable[[], float]) -> tuple[int, float, float]:
-        """Rows, seconds, and what `cpu` says of them, from the first that could be seen to the last of `rows`."""
+        """Return rows, seconds and CPU seconds from the first visible record to the last of `rows`."""
         deadline_s = time.monotonic() + _DEADLINE_S
         began: tuple[float, float] | None = None
         last = (0.0, 0.0)
@@ -203,7 +203,7 @@ class _Growth:
 
 
 def _check(stack: Stack, topic: str, rows: int) -> None:
-    """Every row is there, and where it must be so, once."""
+    """Check that every row is in the topic, and only once where that is guaranteed."""
     consumer = Consumer(
         {
             "bootstrap.servers": stack.kafka.bootstrap,

@@ -1,8 +1,8 @@
-"""Captures what Debezium writes for values of every type, for `tests/unit/cdc/test_debezium_values.py`.
+"""Records what Debezium writes for values of every type, for `tests/unit/cdc/test_debezium_values.py`.
 
-``make debezium-values`` makes one table a type, lets Debezium's own PostgreSQL connector read it in a snapshot and
-stream the same rows, and writes both values of each row to `tests/golden/debezium.json`, with the server's text of the
-value, Debezium's version and the date. Values there are captured, never typed.
+``make debezium-values`` creates one table per type, lets Debezium's PostgreSQL connector snapshot and stream the same
+rows, and writes both values of each row to `tests/golden/debezium.json`, with the server's text of the value,
+Debezium's version and the date. Values there are captured, never typed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _STREAMED: Final = 1000  # ids of the rows that are streamed begin here
 
 
 def main() -> int:
-    """Capture all and write the file."""
+    """Record all values and write the file."""
     options = {"postgres": ServerOptions(), "kafka": ServerOptions(heap="512m")}
     with (
         Stack(f"golden-{os.getpid()}", ("postgres", "kafka"), wipe=True, options=options) as stack,
@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def _tables(stack: Stack) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """Make a table a type with a row a value; returns what each has, pg_type's facts, and what was refused."""
+    """Create one table per type with one row per value. Returns the rows, facts of pg_type, and rejected values."""
     texts: list[dict[str, Any]] = []
     skipped: list[str] = []
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
@@ -140,7 +140,7 @@ def _tables(stack: Stack) -> tuple[list[dict[str, Any]], list[dict[str, Any]], l
 def _capture(
     stack: Stack, connect: Connect, name: str, texts: list[dict[str, Any]], envelope: dict[str, Any]
 ) -> list[list[dict[str, Any]]]:
-    """Of each type and row the value of the snapshot and of the stream, one where they are the same."""
+    """Return for each type and row the values of snapshot and stream, one value if they are equal."""
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
         tables = [f"m{number}" for number in range(len(texts))]
         for table in tables:
@@ -168,7 +168,7 @@ def _capture(
 def _read(
     stack: Stack, name: str, counts: Mapping[str, int], first: int, envelope: dict[str, Any]
 ) -> dict[str, dict[int, Any]]:
-    """Of each table id - `first` -> value, when all rows from that id on are there."""
+    """Return for each table id - `first` -> value, once all rows from that id on have arrived."""
     consumer = Consumer(
         {"bootstrap.servers": stack.kafka.bootstrap, "group.id": f"golden-{name}", "enable.auto.commit": False}
     )

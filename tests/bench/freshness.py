@@ -1,8 +1,8 @@
-"""How old a change is when the lake shows it: from the commit of its Kafka transaction to the published cut.
+"""Measures the age of a change when the lake shows it: from the commit of its Kafka transaction to the published cut.
 
-Three tables of a million rows each, with a mirror, and single-row updates at a steady rate; the lake runs as
-`cdc sink run` does, cut after cut. Twice: with keys from all over the tables, so that a cut touches every file of them,
-and with keys among the newest twentieth, as orders change while they are young.
+Three tables of a million rows, each with a mirror, receive single-row updates at a steady rate. The lake runs like `cdc
+sink run`, cut after cut. It runs twice: with keys of the whole tables, so that a cut touches every file, and with keys
+of the newest twentieth, as recent orders change most.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROW: Final = "n, md5(n::text), md5((n * 7)::text), n % 100, n * 1.5, now(), n %
 
 
 def measure_freshness(stack: Stack, folder: Path, rows: int, rate: int, seconds: int) -> dict[str, object]:
-    """Quantiles in seconds over all changes of the last `seconds`, and how long a cut took."""
+    """Return quantiles in seconds over all changes of the last `seconds`, and the time of a cut."""
     config = write_config(stack, folder, _NAME, "public.fresh_*")
     with config.open("a") as text:
         text.write(lake_section("lake", folder / "fresh"))
@@ -89,7 +89,7 @@ def _figures(ages_s: list[float], published: list[tuple[int, float]], seconds: i
 def _run(
     driver: LakeDriver, sql: psycopg.Connection[Any], pgbench: list[str], script: Path, ids: tuple[int, int]
 ) -> list[tuple[int, float]]:
-    """Let it run beside the writer; (end in the cut index, when it was published) of every cut."""
+    """Run the lake during the writes. Returns (end in the cut index, time of publication) of every cut."""
     script.write_text(
         f"\\set id random({ids[0]}, {ids[1]})\n\\set t random(0, {_TABLES - 1})\n"
         "update fresh_:t set total = total + 1, at = now() where id = :id;\n"
@@ -118,7 +118,7 @@ def _run(
 
 
 def _ages(config: Path, published: list[tuple[int, float]], seconds: int) -> list[float]:
-    """Of every change of the last `seconds` of the writer how old it was when a cut showed it, sorted."""
+    """Return the sorted ages of all changes of the last `seconds` at the publication of their cut."""
     loaded = load(config, {})
     topic = cuts_topic(_NAME)
     found: list[tuple[float, int, int]] = []

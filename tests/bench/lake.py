@@ -1,9 +1,9 @@
-"""A cut of the lake: from records in Kafka to a published manifest, and the same topic by Structured Streaming.
+"""Measures cuts of the lake, from records in Kafka to a published manifest, against Structured Streaming.
 
-One table of seven columns, about 150 bytes a row. Everybody loads the inserts first, which warms Spark up and is
-reported apart. The figures are of updates of uniform keys, `changes` a cut: a lake with archive and mirror, one with a
-history too, and in between what one would write otherwise (`tests.bench.streaming`), in a JVM of its own. `parts` are
-seconds in the committer, the rest of a cut is Spark: reading, parsing, what comes next of each key.
+One table of seven columns, about 150 bytes per row. Every system first loads the inserts, which warms Spark up and is
+reported separately. The results are of updates of uniform keys, `changes` per cut: a lake with archive and mirror, a
+lake with a history too, and alternately Structured Streaming (`tests.bench.streaming`) in its own JVM. `parts` are
+seconds in the committer; the rest of a cut is Spark: reading, parsing, ordering by key.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UPDATE: Final = b"update lake_rows set total = total + 1, a = b"
 
 
 def measure_lake(stack: Stack, folder: Path, changes: int) -> dict[str, object]:
-    """Seconds and rates of cuts of `changes` changes each."""
+    """Return seconds and rates of cuts of `changes` changes each."""
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
         sql.execute(
             b"create table lake_rows (id int primary key, a text, b text, kind int, total numeric(12,2), "
@@ -88,7 +88,7 @@ def measure_lake(stack: Stack, folder: Path, changes: int) -> dict[str, object]:
 
 
 def lake_section(sink: str, path: Path, more: str = "", *, events_max: int = 500_000) -> str:
-    """A sink for a configuration file."""
+    """Return the section of a sink for a configuration file."""
     return (
         f'\n[sinks.{sink}]\nkind = "warehouse"\npath = "{path}"\n{more}\n'
         f'master = "local[2]"\nmemory = "3g"\nevents_max = {events_max}\n'
@@ -96,7 +96,7 @@ def lake_section(sink: str, path: Path, more: str = "", *, events_max: int = 500
 
 
 def jvm_pid() -> int:
-    """The process of the session that is open."""
+    """Return the pid of the JVM of the open session."""
     opened = spark_session._opened
     assert opened is not None
     assert opened.jvm is not None
@@ -104,7 +104,7 @@ def jvm_pid() -> int:
 
 
 def wal(sql: psycopg.Connection[Any]) -> Lsn:
-    """Where everything committed so far ends."""
+    """Return the LSN at the end of everything committed so far."""
     row = sql.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
     return Lsn.parse(row[0]).before_header()
@@ -128,14 +128,14 @@ def catch_up(driver: LakeDriver, lsn: Lsn) -> None:
 
 
 class _Streaming:
-    """`tests.bench.streaming` in a process of its own."""
+    """Runs `tests.bench.streaming` in its own process."""
 
     def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
         command = [sys.executable, "-m", "tests.bench.streaming", bootstrap, topic, str(folder)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def drain(self) -> float:
-        """Have it take what the topic has; seconds."""
+        """Let it process the topic. Returns the seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -146,7 +146,7 @@ class _Streaming:
         return float(json.loads(line)["seconds"])
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.communicate()
 
 
@@ -175,7 +175,7 @@ def _figures(changes: int, seconds: float, parts: dict[str, float]) -> dict[str,
 
 @contextmanager
 def _parts(driver: LakeDriver) -> Iterator[dict[str, float]]:
-    """Seconds inside the committer."""
+    """Measure the seconds within the committer."""
     parts = dict.fromkeys(_PARTS, 0.0)
     committer: Any = driver._parts.committer
     for name in _PARTS:

@@ -1,7 +1,7 @@
-"""From commit to a `read_committed` consumer, at a steady rate of single-row commits.
+"""Measures the latency from commit to a `read_committed` consumer, at a steady rate of single-row commits.
 
-The start is the commit time PostgreSQL wrote into the WAL (`source.ts_us`, before its fsync), the end is when the
-consumer has the record; one machine, one clock.
+It starts at the commit time that PostgreSQL wrote into the WAL (`source.ts_us`, before its fsync), and ends when the
+consumer has the record. Both use the clock of one machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Event(msgspec.Struct):
 
 
 def measure_latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict[str, object]:
-    """Quantiles in milliseconds at `rate` commits a second."""
+    """Return quantiles in milliseconds at `rate` commits per second."""
     table, name = f"latency_{rate}", f"latency{rate}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
         sql.execute(f"create table {table} (id bigint generated always as identity primary key, note text)".encode())
@@ -45,7 +45,7 @@ def measure_latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict
 
 
 def latencies_of(stack: Stack, folder: Path, topic: str, table: str, rate: int, seconds: int) -> list[float]:
-    """Milliseconds of each of `rate` commits a second into a table whose topic is read meanwhile."""
+    """Return the milliseconds of each commit, at `rate` commits per second into a table whose topic is read."""
     script = folder / f"{table}.sql"
     script.write_text(f"insert into {table} (note) values ('a note of ordinary length, forty bytes');\n")
     consumer = consumer_of(stack, topic)
@@ -65,7 +65,7 @@ def latencies_of(stack: Stack, folder: Path, topic: str, table: str, rate: int, 
 
 
 def summary_of(latencies_ms: list[float], seconds: int) -> dict[str, float]:
-    """How many there were, and their quantiles."""
+    """Return the number of latencies and their quantiles."""
     cuts = quantiles(latencies_ms, n=1000)
     return {
         "measured_per_second": round(len(latencies_ms) / seconds),
@@ -78,7 +78,7 @@ def summary_of(latencies_ms: list[float], seconds: int) -> dict[str, float]:
 
 
 def consumer_of(stack: Stack, topic: str) -> Consumer:
-    """A reader of committed records from the beginning of each partition."""
+    """Return a consumer of committed records from the beginning of each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": stack.kafka.bootstrap,
@@ -94,7 +94,7 @@ def consumer_of(stack: Stack, topic: str) -> Consumer:
 
 @contextmanager
 def listener(stack: Stack, topic: str) -> Iterator[list[tuple[float, float]]]:
-    """(when it was committed, latency in ms) of every event of a topic but rows of a snapshot; it grows meanwhile."""
+    """Yield a growing list with (commit time, latency in ms) of every event of a topic, without snapshot rows."""
     heard: list[tuple[float, float]] = []
     stop, decoder = threading.Event(), msgspec.json.Decoder(_Event)
     consumer = consumer_of(stack, topic)

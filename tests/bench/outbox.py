@@ -1,7 +1,7 @@
-"""What an event costs its writer: pgbench's transaction (TPC-B) with and without one, in turns in one run.
+"""Measures the cost of an event for its writer: pgbench's transaction (TPC-B) with and without an event.
 
-Two clients, each a thread with a connection; a turn of each way is a few hundred transactions, and the ways take turns,
-so that whatever else the machine does meets all of them.
+Two clients, each a thread with a connection. A turn of each variant is a few hundred transactions, and the variants
+alternate, so that other load on the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Write = Callable[[psycopg.Cursor[Any], Event], None]
 
 
 def measure_outbox(stack: Stack, transactions: int) -> dict[str, object]:
-    """Transactions a second by way of writing, medians of the turns, and their ratio to the plain transaction."""
+    """Return transactions per second of each variant, medians of turns, and the ratio to the plain transaction."""
     contracts = Contracts({ContractId("account", "Changed", 1): _CONTRACT})
     ways: dict[str, Write | None] = {
         "plain": None,
@@ -71,7 +71,7 @@ def _fill(dsn: str) -> None:
 
 
 def _turn(dsn: str, write: Write | None, transactions: int) -> float:
-    """Transactions a second of all clients together; connecting does not count."""
+    """Return transactions per second of all clients together, without the time of connecting."""
     begin, ready = threading.Event(), threading.Barrier(_CLIENTS + 1)
 
     def client(number: int) -> None:

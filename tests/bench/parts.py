@@ -1,7 +1,7 @@
-"""Where the CPU of a row goes: each part of the pipeline alone, on the backlog of the throughput run.
+"""Measures the CPU of each part of the pipeline separately, on the backlog of the throughput run.
 
-`client_threads` is what is left of the daemon's total: librdkafka's own threads (compression, checksums, sockets) and
-what cannot be told apart from outside.
+`client_threads` is the rest of the daemon's total: librdkafka's own threads (compression, checksums, sockets) and parts
+that cannot be separated from outside.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROW_BYTES_MAX = 16 << 20
 
 
 def measure_parts(stack: Stack, slot: str, publication: str, topic: str) -> dict[str, float]:
-    """Microseconds of CPU a row in the capture thread, by part. `slot` must have a backlog of `_ROWS` rows."""
+    """Return microseconds of CPU per row in the capture thread by part. `slot` needs a backlog of `_ROWS` rows."""
     frames: list[bytes] = []
     read_us = _cpu_us(lambda: frames.extend(_read(stack, slot, publication)))
     buffer = TopicBuffer(topic, _PARTITIONS)

@@ -1,4 +1,4 @@
-"""The outbox: routing against plain capture of the same rows, and a table that is pruned under load."""
+"""Measures the outbox: routing against plain capture of the same rows, and pruning under load."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOOK_S: Final = 1.0
 
 
 def measure_routing(stack: Stack, folder: Path, row_count: int) -> dict[str, object]:
-    """Rows a second and CPU of both ways over the same backlog, in turns: plain, routed, plain, routed."""
+    """Return rows per second and CPU of both over the same backlog, alternately: plain, routed, plain, routed."""
     configs = [
         (kind, _config(stack, folder, f"{kind}_{turn}", "" if kind == "plain" else "[outbox]\nexisting = 'skip'\n"))
         for turn in (1, 2)
@@ -64,7 +64,7 @@ def measure_routing(stack: Stack, folder: Path, row_count: int) -> dict[str, obj
 
 
 def measure_pruner(stack: Stack, folder: Path, seconds: float, rate: int) -> dict[str, object]:
-    """The table's size and rows while `rate` events a second are written for `seconds`."""
+    """Return size and rows of the table while `rate` events per second are written for `seconds`."""
     outbox = "[outbox]\nprune = 'delete'\nkeep_s = 0\nprune_interval_s = 0.2\n"
     config = _config(stack, folder, "pruned", outbox)
     sizes: list[tuple[int, int]] = []
@@ -108,7 +108,7 @@ def measure_pruner(stack: Stack, folder: Path, seconds: float, rate: int) -> dic
 
 
 def _row_bytes(sizes: list[tuple[int, int]]) -> int:
-    """About what a row takes, by the fullest moment."""
+    """Return the approximate bytes per row, at the largest size of the table."""
     size, rows = max(sizes, key=lambda one: one[1])
     return size // max(rows, 1)
 
@@ -123,7 +123,7 @@ def _write(dsn: str, rate: float, ends_s: float, written: list[int], index: int)
 
 
 def _config(stack: Stack, folder: Path, name: str, more: str) -> Path:
-    """As a user has it; without an outbox the table is captured as any other."""
+    """Write a configuration. Without an outbox section, the table is captured like any other."""
     config = write_config(stack, folder, name, _TABLE)
     text = config.read_text(encoding="utf-8")
     config.write_text(text + more, encoding="utf-8")

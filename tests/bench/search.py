@@ -1,8 +1,8 @@
-"""A search sink's store against OpenSearch's own client: documents a second, one connection each, in turns.
+"""Measures the search sink against OpenSearch's own client: documents per second, one connection each, alternately.
 
-The yardsticks write the same documents with the same versions into indices of the same mapping: `helpers.bulk`, which
-is what people write, and a bare loop over `client.bulk` whose bodies are joined texts, which is the least one can do.
-Ours begins with Kafka's records: envelopes are read, keys are folded, ids and actions made, each answer judged.
+The references write the same documents with the same versions into indices with the same mapping: `helpers.bulk`, the
+usual way, and a bare loop over `client.bulk` with prepared bodies, the minimum. The sink starts from Kafka records: it
+decodes envelopes, folds keys, creates ids and actions, and checks each answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 
 
 def measure_search(documents: int) -> dict[str, object]:
-    """Medians and the best of some rounds; ratios are of the best, which others on the machine disturbed least."""
+    """Return medians and the best of some rounds. Ratios use the best round, which other load disturbed least."""
     rows = [_row(key) for key in range(documents)]
     book = LogBook()
     for row in rows:

@@ -1,8 +1,7 @@
-"""A table of two million rows, read by `COPY` alone, by the daemon's snapshot, and by that while others write.
+"""Measures reading two million rows: a plain `COPY`, the daemon's snapshot, and a snapshot under writes.
 
-Under writes one in five updates goes to a table beside it, whose topic has nothing else: how long these take to a
-`read_committed` consumer is what the stream takes, and what the writers themselves wait is compared with the seconds
-before the daemon was there.
+Under writes, one in five updates goes to a second table with its own topic. Their time to a `read_committed` consumer
+is the latency of the stream. The times of the writers are compared with those before the start of the daemon.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def _quantiles(milliseconds: list[float]) -> tuple[float, float]:
 
 
 def _plain(sql: psycopg.Connection[tuple[object, ...]], table: str) -> float:
-    """Seconds of a COPY of all rows to a client that drops them."""
+    """Return the seconds of a COPY of all rows to a client that discards them."""
     began_s = time.monotonic()
     with sql.cursor() as cursor, cursor.copy(f"copy {table} to stdout".encode()) as copy:
         for _ in copy:
@@ -119,7 +118,7 @@ def _wait(daemon: BenchDaemon, log: Path, table: str, row_count: int) -> dict[st
 
 @dataclass
 class _Writer:
-    """So many updates a second, of rows all over the table and of the one beside it."""
+    """Writes a given number of updates per second, to random rows of both tables."""
 
     dsn: str
     table: str
@@ -140,7 +139,7 @@ class _Writer:
         self._thread.join()
 
     def taken(self) -> list[float]:
-        """Seconds of every update since this was asked last."""
+        """Return the seconds of every update since the last call."""
         taken, self._took_s = self._took_s, []
         return taken
 

@@ -1,8 +1,8 @@
-"""The yardstick of the lake: Structured Streaming, foreachBatch and MERGE by delta-spark, as one would write it.
+"""The reference for the lake: Structured Streaming with foreachBatch and MERGE by delta-spark, written as usual.
 
-Run by `tests.bench.lake` as a process of its own: for each line on standard input it takes what the topic has and
-prints the seconds. It keeps one mirror: no archive, no count of what was read, no cut over several tables, and after a
-crash between two tables they would differ. So it does less than a cut of the lake.
+`tests.bench.lake` runs it in its own process. For each line on standard input, it processes the topic and prints the
+seconds. It maintains one mirror: no archive, no counts, no cut over several tables; after a crash, two tables could
+differ. So it does less than a cut of the lake.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A backlog of one million row changes, drained by pg_recvlogical, by the daemon, and by pg_recvlogical again."""
+"""Drains a backlog of one million row changes with pg_recvlogical, the daemon, and pg_recvlogical again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _IDLE_S = 10.0
 
 
 def measure_throughput(stack: Stack, folder: Path, row_count: int) -> dict[str, object]:
-    """Rows a second, CPU a row, peak memory, and the ratio to pg_recvlogical."""
+    """Return rows per second, CPU per row, peak memory, and the ratio to pg_recvlogical."""
     config = write_config(stack, folder, "bench", "public.bench_rows")
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as sql:
         sql.execute(TABLE)
@@ -90,7 +90,7 @@ def _breakdown(stack: Stack, drained: dict[str, object]) -> dict[str, float]:
 
 
 def _reference(stack: Stack, slot: str, end: Lsn) -> float:
-    """How long PostgreSQL's own client takes for the same backlog, written to nowhere."""
+    """Return the seconds that PostgreSQL's own client needs for the same backlog; it discards the output."""
     began_s = time.monotonic()
     subprocess.run(
         [

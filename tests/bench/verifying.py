@@ -1,7 +1,7 @@
-"""What `cdc verify` of many keys costs: time, its own CPU and memory, and what source, log and store do for it.
+"""Measures the cost of `cdc verify` for many keys: time, its CPU and memory, and the work of source, Kafka and store.
 
-The table is read by a snapshot, a cache and an index are filled by their sinks, and then the command runs as people
-run it, once for each sink. CPU of servers is what their processes used meanwhile, from /proc.
+A snapshot reads the table, and sinks fill a cache and an index. Then the command runs as users run it, once per sink.
+The CPU of servers is the CPU time of their processes during the command, from /proc.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ select n, 'customer ' || n, 'c' || n || '@example.com', n % 1000, now() from gen
 
 
 def measure_verify(stack: Stack, search: Stack, folder: Path, keys: int) -> dict[str, object]:
-    """Both sinks, and the topic with its table."""
+    """Measure both sinks, and the topic against its table."""
     path = write_config(stack, folder, _TABLE, f"public.{_TABLE}", snapshot="initial")
     url = search.opensearch.url
     with path.open("a") as file:
@@ -94,7 +94,7 @@ def _pid(stack: Stack, server: str) -> int:
 
 
 def _cpu_s(servers: Mapping[str, int]) -> dict[str, float]:
-    """Of each server so far, with processes that it has started."""
+    """Return the CPU seconds of each server so far, including its child processes."""
     return {name: sum(map(_used_s, (pid, *_children(pid)))) for name, pid in servers.items()}
 
 

@@ -1,7 +1,7 @@
-"""Mirrors for the benchmark of views, written as Delta tables at once, and the changes of a cut.
+"""Creates the mirrors for the benchmark of views directly as Delta tables, and the changes of a cut.
 
-A quarter as many orders as lines, a fortieth as many customers; keys ascend with time, as inserts make them. Rows have
-a note of forty characters nobody reads. No Kafka: what is measured begins when the mirrors are merged.
+A quarter as many orders as lines, a fortieth as many customers; keys ascend with time, like inserted keys. Each row has
+an unused note of forty characters. There is no Kafka: the measurement begins when the mirrors are merged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTE: Final = "a note of forty characters, that is read"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Rows of each table."""
+    """Number of rows of each table."""
 
     lines: int
 
@@ -40,7 +40,7 @@ class Sizes:
 
 
 def base(sizes: Sizes, seed: int) -> dict[str, pa.Table]:
-    """All rows of the three mirrors, sorted by key."""
+    """Return all rows of the three mirrors, sorted by key."""
     chance = np.random.default_rng(seed)
     return {
         LINES: _lines(np.arange(sizes.lines), chance),
@@ -50,7 +50,7 @@ def base(sizes: Sizes, seed: int) -> dict[str, pa.Table]:
 
 
 def changes(sizes: Sizes, count: int, kind: str, seed: int) -> dict[str, pa.Table]:
-    """Rows to merge: `count` lines, a quarter as many orders, a hundredth as many customers, with new values."""
+    """Return rows to merge with new values: `count` lines, a quarter as many orders, a hundredth of the customers."""
     chance = np.random.default_rng(seed)
 
     def keys(size: int, wanted: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -1,8 +1,8 @@
-"""From a COMMIT in PostgreSQL until a search finds the document of a view that it changes, under load.
+"""Measures the time from a COMMIT in PostgreSQL until a search finds the changed document of a view, under load.
 
-Orders with lines, as documents by a view of the lake, published as a topic and kept in an index; capture, lake and sink
-are the commands people run. Beside the load an order is marked twice a second; what a search (and so a refresh of the
-index) shows of the marks is asked for all the time.
+A view of the lake turns orders with lines into documents, publishes them as a topic, and a sink keeps them in an index.
+Capture, lake and sink are the commands that users run. During the load, an order is marked twice a second, and searches
+poll for the marks.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ update order_lines set qty = qty % 9 + 1 where id = :id;
 
 
 def measure_view_freshness(folder: Path, orders: int, rate: int, seconds: int) -> dict[str, object]:
-    """Quantiles in seconds of the time from COMMIT to a search that finds the change."""
+    """Return quantiles in seconds of the time from COMMIT to a search that finds the change."""
     servers = {"opensearch": ServerOptions(heap="1g"), "kafka": ServerOptions(heap="512m")}
     names = ("postgres", "kafka", "opensearch")
     with Stack(f"bench-views-{os.getpid()}", names, wipe=True, options=servers) as stack, ExitStack() as closing:
@@ -109,7 +109,7 @@ def _config(stack: Stack, folder: Path) -> Path:
 def _ages(
     stack: Stack, session: psycopg.Connection[Any], url: str, folder: Path, orders: int, rate: int, seconds: int
 ) -> tuple[list[float], float]:
-    """Of each mark after the warm-up its age when it was found; and the load that was really made."""
+    """Return the age of each mark after the warm-up when it was found, and the actual load."""
     script = folder / "load.sql"
     script.write_text(_LOAD.format(lines=_LINES * orders))
     total_s = seconds + _WARM_UP_S
@@ -140,7 +140,7 @@ def _ages(
 
 
 def _find(url: str, found_s: dict[int, float], stop: threading.Event) -> None:
-    """Note when each mark is first found. A later one may be found first: they are in several partitions."""
+    """Record when each mark is first found. A later mark may be found first, as they are in several partitions."""
     behind = 0  # every mark up to here was found
     while not stop.wait(_POLL_S):
         query = {"query": {"range": {"mark": {"gt": behind}}}, "size": 1000, "_source": ["mark"]}

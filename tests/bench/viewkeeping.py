@@ -1,4 +1,4 @@
-"""One view kept from cut to cut for the benchmark of views, as the lake's driver keeps its own."""
+"""Maintains one view from cut to cut for the benchmark of views, like the lake's driver."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Keeping:
-    """`keep` it in each cut."""
+    """One view. Call `keep` in each cut."""
 
     def __init__(self, spark: SparkSession, location: Location, view: View) -> None:
         self._name = view.name
         self._keeper = ViewKeeper(spark, location, (view,), SystemClock())
 
     def keep(self, commit: CutCommit, manifest: Manifest | None, complete: Mapping[str, str]) -> str:
-        """Bring it to the cut that is open; returns the plan that ran."""
+        """Update the view to the open cut. Returns the plan that ran."""
         plans = self._keeper.plans(manifest, commit.pending.position)
         self._keeper.keep(commit, manifest, complete=complete, plans=plans)
         state = commit.views[self._name]

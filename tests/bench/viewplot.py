@@ -1,4 +1,4 @@
-"""The cost of a view against the size of its base, a panel a view: ``python -m tests.bench.viewplot CSV PNG``."""
+"""Plots the cost of views against the size of their base, one panel per view: ``tests.bench.viewplot CSV PNG``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STYLES: Final = dict(zip(KINDS, ("-", "--"), strict=True))
 
 
 def plot(found: Sequence[Measured], file: Path, changes: int = _CHANGES) -> None:
-    """Medians of seconds by plan, both axes logarithmic; a cross where the driver's choice lies."""
+    """Plot medians of seconds by plan on logarithmic axes; a cross marks the plan that the driver chose."""
     names = list(dict.fromkeys(one.view for one in found))
     figure = Figure(figsize=(4.5 * len(names), 4.5), dpi=110, layout="constrained")
     panels = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]

@@ -1,12 +1,12 @@
-"""What a cut costs a view, by each plan, over bases and changes of several sizes: writes of the result included.
+"""Measures the cost of a view per cut with each plan, for several sizes of bases and changes, including writes.
 
-A lake without Kafka: each cut merges made-up changes into the mirrors and has its views kept. Of each view
-there is one copy a plan, and one whose plan is chosen (`auto`), all kept in the same cut one after the other,
-in another order each time: so every plan sees the same changes on the same machine at nearly the same moment. Times
-are of the view alone, reading, computing and committing; merging the mirrors is the same for all and reported apart.
+A lake without Kafka: each cut merges generated changes into the mirrors and updates the views. Each view has one copy
+per plan, and one copy with a chosen plan (`auto`). All copies are updated in the same cut, one after the other, in a
+new order each time. So every plan sees the same changes on the same machine at almost the same time. Times are of the
+view alone: reading, computing and committing. Merging the mirrors is the same for all and reported separately.
 
-``python -m tests.bench.views [--small] [--csv FILE]`` runs it alone; `make bench --only views` the small grid, with
-figures for the report. A cell of the grid whose copies differ from each other fails.
+``python -m tests.bench.views [--small] [--csv FILE]`` runs it alone; `make bench --only views` runs the small
+grid, with figures for the report. A cell of the grid fails if its copies differ.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ WITHOUT_DELTA: Final = ("document", "row")  # no sums: the product rule has noth
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One size of base, of changes, and how their keys lie."""
+    """One size of base and changes, and the distribution of their keys."""
 
     lines: int
     changes: int
@@ -82,7 +82,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One view in one cut. `plan` is what was asked for, `ran` what the driver did."""
+    """One view in one cut. `plan` is the requested plan, `ran` the plan that the driver ran."""
 
     lines: int
     changes: int
@@ -107,7 +107,7 @@ WHOLE: Final = tuple(
 def measure_views(
     folder: Path, cells: Sequence[Cell] = SMALL, names: Sequence[str] = (), repetitions: int = REPETITIONS
 ) -> list[Measured]:
-    """All cells, those of one base in one lake. `names` are the views; all when empty."""
+    """Measure all cells; cells of one base share a lake. `names` selects views; empty: all."""
     found: list[Measured] = []
     options = SparkOptions(master="local[2]", memory="3g", scratch=folder / "spark")
     spark = open_session(options, machine=Machine.here(), progress=NoProgress())
@@ -124,7 +124,7 @@ def measure_views(
 
 
 def figures(found: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Of each cell and view the medians by plan, the plan that was chosen, and its cost against the best one's."""
+    """Return for each cell and view the medians by plan, the chosen plan, and its cost against the best plan."""
     cells = dict.fromkeys((one.lines, one.changes, one.kind, one.view) for one in found)
     said = []
     for place in cells:
@@ -150,7 +150,7 @@ def figures(found: Sequence[Measured]) -> list[dict[str, Any]]:
 
 
 def summary(found: Sequence[Measured]) -> dict[str, Any]:
-    """The figures, and the median and worst of the chosen plan's cost against the best (the aims: 1.3 and 2)."""
+    """Return the figures, and the median and worst cost of the chosen plan against the best (goals: 1.3 and 2)."""
     cells = figures(found)
     ratios = [cell["chosen_to_best"] for cell in cells if cell["chosen_to_best"] is not None]
     return {
@@ -161,7 +161,7 @@ def summary(found: Sequence[Measured]) -> dict[str, Any]:
 
 
 class _Bench:
-    """One lake, and keepers of its views."""
+    """One lake, and the copies of its views."""
 
     def __init__(self, spark: SparkSession, folder: Path, sizes: Sizes, names: Sequence[str]) -> None:
         self._spark, self._sizes = spark, sizes
@@ -179,7 +179,7 @@ class _Bench:
                 self._keep(view)
 
     def cell(self, cell: Cell, repetitions: int) -> list[Measured]:
-        """So many cuts, each with every copy of every view, in another order each time."""
+        """Make `repetitions` cuts, each with every copy of every view, in a new order each time."""
         found = []
         warm_ups, self._warm_ups = self._warm_ups, _WARM_UPS
         for number in range(warm_ups + repetitions):
@@ -194,7 +194,7 @@ class _Bench:
         return [one for one in found if one.repetition >= 0]
 
     def compare(self) -> None:
-        """Every copy of a view has the same rows, or the figures mean nothing."""
+        """Check that all copies of a view have the same rows; otherwise the figures are meaningless."""
         lake = Lake(self._location)
         manifest = lake.manifest()
         for name in dict.fromkeys(name for name, _ in self._views):
@@ -259,7 +259,7 @@ def _live(rows: pa.Table) -> pa.Table:
 
 
 def write_csv(found: Sequence[Measured], file: Path) -> None:
-    """Raw data, one line a measurement, added to what the file has."""
+    """Append raw data to the file, one line per measurement."""
     names = [field.name for field in fields(Measured)]
     is_new = not file.exists()
     with file.open("a", newline="") as out:
@@ -270,7 +270,7 @@ def write_csv(found: Sequence[Measured], file: Path) -> None:
 
 
 def read_csv(file: Path) -> list[Measured]:
-    """What `write_csv` wrote."""
+    """Read a file of `write_csv`."""
     with file.open(newline="") as lines:
         return [msgspec.convert(row, Measured, strict=False) for row in csv.DictReader(lines)]
 

@@ -1,7 +1,7 @@
-"""From COMMIT until readers see it, in a search index and in a cache at once, each kept by its own `cdc sink run`.
+"""Measures the time from COMMIT until readers see it, in a search index and in a cache, each with its own sink process.
 
-The index refreshes as often as the sink has it by default, which is most of what a search waits for. Who needs his own
-write sooner waits for it (`cdc wait`, `cdc.client`), which refreshes at once: that is measured, too.
+The index refreshes at the default interval, which is most of the delay of a search. A program that needs its own write
+sooner waits for it (`cdc wait`, `cdc.client`), which refreshes at once; this is measured too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TABLE: Final = "visible"
 
 
 def measure_visible(stack: Stack, search: Stack, folder: Path, rate: int, seconds: int) -> dict[str, object]:
-    """Quantiles in milliseconds at `rate` commits a second; both sinks follow the same commits."""
+    """Return quantiles in milliseconds at `rate` commits per second; both sinks follow the same commits."""
     url = search.opensearch.url
     path = write_config(stack, folder, _TABLE, f"public.{_TABLE}")
     with path.open("a") as file:
@@ -61,7 +61,7 @@ def _insert(sql: psycopg.Connection[Any], number: int) -> None:
 def _follow(
     sql: psycopg.Connection[Any], looks: dict[str, Callable[[int, int], set[int]]], rate: int, seconds: int
 ) -> dict[str, list[float]]:
-    """Commit, and see each row from each side for the first time; without the rows of the warm-up."""
+    """Commit rows and record when each reader first sees each row, without the rows of the warm-up."""
     count = rate * (seconds + _WARM_UP_S)
     committed_s: list[float] = []
     found: dict[str, dict[int, float]] = {name: {} for name in looks}
@@ -108,7 +108,7 @@ def _cached(stack: Stack) -> Callable[[int, int], set[int]]:
 
 
 def _found(url: str) -> Callable[[int, int], set[int]]:
-    """By a search for the rows that were not found yet: what a reader's query would find."""
+    """Return a function that searches for rows which were not found yet, like the query of a reader."""
 
     def look(first: int, end: int) -> set[int]:
         query = {"range": {"id": {"gte": first, "lt": max(end, first + 1)}}}
@@ -120,7 +120,7 @@ def _found(url: str) -> Callable[[int, int], set[int]]:
 
 
 def _waits(sql: psycopg.Connection[Any], waiter: Waiter, sink: str) -> list[float]:
-    """From the return of a COMMIT until a wait for it returns, one after the other on a source that is idle else."""
+    """Return the time from a COMMIT until a wait for it returns, one after the other on an otherwise idle source."""
     found = []
     for number in range(_WAITS):
         _insert(sql, (-2 if sink == "cache" else -10_000) - number)

@@ -1,4 +1,4 @@
-"""The demo as a new user runs it, only shorter: it ends with a proof, and the proof can fail."""
+"""The demo as a new user runs it, but shorter: it ends with a proof, and the proof can fail."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psycopg
 import pytest
 
 from cdc.artifacts.machine import Machine
+from cdc.demo.sink_tour import views_folder
 from cdc.local.stack import Stack
+from sinks.warehouse.read.lake_reader import Lake, read
+from tests.fixtures.views.view_proof import ViewFound, asked, compared, queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
 _DEMO_S: Final = 450.0  # with the lake it is two minutes beside other tests, most of it Spark warming up
+_ROWS_MAX: Final = 100_000
 SHORT: Final = ("--seconds", "6", "--branches", "1", "--capture-only")
 WITH_LAKE: Final = ("--seconds", "8", "--branches", "1")
 
 
 @contextmanager
 def stack_name() -> Iterator[str]:
-    """A name for the demo's servers; what a failed test leaves running under it is ended."""
+    """Yield a name for the demo's servers; end what a failed test leaves running."""
     name = f"test-{os.getpid()}-demo{uuid.uuid4().hex[:6]}"
     try:
         yield name
@@ -41,6 +46,19 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "cdc.demo", *arguments]
+
+
+def compared_views(stack: str) -> list[ViewFound]:
+    """Compare every view of a kept demo with the same query in PostgreSQL, to which nothing writes any more."""
+    lake = Lake(Machine.here().cache / "demo" / stack / "lake")
+    manifest = lake.manifest()
+    found = []
+    with psycopg.connect(Stack(stack).postgres.dsn) as session:
+        for name, query in queries(views_folder()).items():
+            table, state = lake.view(name, manifest)
+            rows = read(lake, table, state.version, limit=_ROWS_MAX).to_pylist()
+            found.append(compared(name, rows, asked(session, query)))
+    return found
 
 
 def nothing_left(stack: str) -> bool:
@@ -62,13 +80,24 @@ def test_demo_proves_exactly_once_over_a_kill_and_leaves_nothing_behind() -> Non
 @pytest.mark.timeout(500)
 def test_demo_shows_a_view_by_spark_that_equals_the_query() -> None:
     with stack_name() as stack:
-        done = demo(*WITH_LAKE, "--stack", stack)
+        done = demo(*WITH_LAKE, "--stack", stack, "--keep")
 
         assert done.returncode == 0, done.stdout + done.stderr
         shown = " ".join(done.stdout.split())
-        for said in ("cdc sink run lake", "daily_revenue at", "Exactly once", "answer at one LSN", "key by key"):
+        for said in (
+            "cdc sink run lake",
+            "daily_revenue at",
+            "cdc verify answers",
+            "Exactly once",
+            "answer at one LSN",
+            "key by key",
+        ):
             assert said in shown
         assert "your own writes" in shown
+        views = compared_views(stack)
+        assert [(view.name, view.differ) for view in views if view.differ or not view.rows] == []
+        assert len(views) == 4
+        assert demo("--end", "--stack", stack).returncode == 0
         assert nothing_left(stack)
 
 

@@ -33,7 +33,7 @@ from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.local.local_server import ServerOptions
 from cdc.local.postgres_server import Postgres
 from cdc.local.process_identity import Identity, alive, descendants, identify, wait_gone
-from cdc.local.stack import Stack, made
+from cdc.local.stack import Stack, existing_servers
 from cdc.model.progress_record import AvroSchemas
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def name() -> Iterator[str]:
     """A name for a stack, wiped at the end; it begins as those that a later run wipes if this one is killed."""
     chosen = f"test-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     yield chosen
-    Stack(chosen, made(chosen)).down("kill", wipe=True)
+    Stack(chosen, existing_servers(chosen)).down("kill", wipe=True)
 
 
 @pytest.fixture(scope="session")

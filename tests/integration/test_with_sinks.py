@@ -79,7 +79,7 @@ def test_without_sinks_in_the_configuration_the_option_is_refused(capture: Captu
     (event,) = [json.loads(line) for line in ran.err.splitlines()]
     assert ran.code == 2
     assert event["event"] == "capture_stopped"
-    assert "has no sinks" in event["message"]
+    assert "needs a sink" in event["message"]
     assert "[sinks.NAME]" in event["hint"]
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cdc.demo.viewproof import asked, queries
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.read.lake_reader import Lake
 from sinks.warehouse.views.definition import load_views
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
 from tests.fixtures.servers.waiting import until
 from tests.fixtures.views.flight_data import CHANGES, TABLES, load
+from tests.fixtures.views.view_proof import asked, queries
 from tests.fixtures.views.view_truth import differences
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""cdc.toml and the environment: strict, and every refusal names the key."""
+"""Reading cdc.toml and the environment: strict, and every error names the key."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def test_hint_names_the_keys_there_are(text: str, hint: str) -> None:
 
 
 def test_text_that_is_no_toml_is_refused_with_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"cdc\.toml is not TOML: .*line 1"):
+    with pytest.raises(ConfigError, match=r"cdc\.toml is not valid TOML: .*line 1"):
         parse("name = = 1", {})
 
 
 def test_file_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no configuration file") as caught:
+    with pytest.raises(ConfigError, match=r"cdc\.toml not found") as caught:
         load(tmp_path / "cdc.toml", {})
 
     assert caught.value.command.startswith("cdc init")

@@ -1,4 +1,4 @@
-"""Debezium's names in `[encode]`: taken where the JSON is the same, refused with a reason where it is not."""
+"""Debezium's options in `[encode]`: accepted if the JSON is the same, else rejected with a reason."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_both_names_must_say_the_same(ours: str) -> None:
     if ours == '"string"':
         assert encode(text).numeric == "string"
         return
-    with pytest.raises(ConfigError, match=r'means numeric = "string", and encode\.numeric is "number"') as caught:
+    with pytest.raises(ConfigError, match=r'means numeric = "string", but encode\.numeric is "number"') as caught:
         encode(text)
 
     assert caught.value.hint == "remove one of them"
@@ -67,7 +67,7 @@ def test_environment_wins_over_a_name_of_debezium() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('"binary.handling.mode" = "utf8"', 'encode.binary.handling.mode is "utf8"; Debezium has "bytes", "base64"'),
+        ('"binary.handling.mode" = "utf8"', 'encode.binary.handling.mode is "utf8"; expected one of "bytes", "base64"'),
         ('"binary.handling.mode" = 5', "encode.binary.handling.mode is 5;"),
         ('"money.fraction.digits" = 2', "unknown key encode.money.fraction.digits"),
         ('interval = "micros"', "encode.interval: "),
@@ -101,20 +101,20 @@ def test_with_compatibility_every_value_that_debezium_has_is_taken(mode: str) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f'{COMPATIBLE}time = "micros"', 'decides the form of every value, and encode.time is "micros"'),
-        (f'{COMPATIBLE}format = "avro"', 'is for JSON, and encode.format is "avro"'),
+        (f'{COMPATIBLE}time = "micros"', 'decides the form of every value, but encode.time is "micros"'),
+        (f'{COMPATIBLE}format = "avro"', 'supports JSON only, but encode.format is "avro"'),
         (f'{COMPATIBLE}"decimal.handling.mode" = "exact"', 'is "exact"; expected one of "precise", "double", "string"'),
         (f'{COMPATIBLE}debezium = {{decimal = "exact"}}', 'encode.debezium.decimal is "exact"; expected one of'),
         (f'{COMPATIBLE}debezium = {{decimals = "string"}}', "unknown key"),
-        (f'{COMPATIBLE}debezium = {{decimal = "string"}}\n"decimal.handling.mode" = "double"', "and encode.debezium."),
+        (f'{COMPATIBLE}debezium = {{decimal = "string"}}\n"decimal.handling.mode" = "double"', "but encode.debezium."),
         ('debezium = {decimal = "string"}', 'encode.debezium needs encode.compatibility = "debezium"'),
         ('compatibility = "debezum"', "encode.compatibility"),
-        (f'{COMPATIBLE}[sinks.lake]\nkind = "warehouse"\npath = "lake"', "writes values that sinks do not read"),
+        (f'{COMPATIBLE}[sinks.lake]\nkind = "warehouse"\npath = "lake"', "writes values that sinks cannot read"),
         (
             f'{COMPATIBLE}[sinks.hot]\nkind = "cache"\nurl = "redis://h"',
-            "writes values that sinks do not read: sinks.hot",
+            "writes values that sinks cannot read: sinks.hot",
         ),
-        (f'{COMPATIBLE}[sinks.find]\nkind = "search"\nurl = "http://h:9200"', "that sinks do not read: sinks.find"),
+        (f'{COMPATIBLE}[sinks.find]\nkind = "search"\nurl = "http://h:9200"', "that sinks cannot read: sinks.find"),
     ],
 )
 def test_what_does_not_go_with_compatibility_is_refused(text: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What `encode.format` goes together with, and what is refused before anything starts."""
+"""Settings that conflict with `encode.format` are rejected before anything starts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_format_is_debeziums_envelope_by_default() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ('[toast]\nmode = "omit"\n', 'takes complete rows, and toast.mode = "omit" leaves columns out'),
+        ('[toast]\nmode = "omit"\n', 'needs complete rows, but toast.mode = "omit" leaves columns out'),
         (
             '[toast]\ntables = {"public.a" = "reselect", "public.docs_*" = "omit"}\n',
-            'takes complete rows, and toast.tables."public.docs_*" = "omit" leaves columns out',
+            'needs complete rows, but toast.tables."public.docs_*" = "omit" leaves columns out',
         ),
-        ('[capture]\noversize = "omit"\n', 'takes complete rows, and capture.oversize = "omit" leaves columns out'),
+        ('[capture]\noversize = "omit"\n', 'needs complete rows, but capture.oversize = "omit" leaves columns out'),
         ('[sinks.lake]\nkind = "warehouse"\npath = "lake"\n', "sinks.lake needs Debezium's envelope in JSON"),
     ],
 )
@@ -47,10 +47,10 @@ def test_what_a_format_cannot_say_is_refused_by_its_key(form: str, section: str,
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("", "needs a schema registry, and registry.url is no address"),
-        ("h:8081", "registry.url is no address of one"),
-        ("http://a:8081,ftp://b", "registry.url is no address of one"),
-        ("http://ann:hunter2@h:8081", "registry.url has a password in it"),
+        ("", "needs a schema registry, but registry.url is not an http://"),
+        ("h:8081", "registry.url is not an http:// or https:// address"),
+        ("http://a:8081,ftp://b", "registry.url is not an http:// or https:// address"),
+        ("http://ann:hunter2@h:8081", "registry.url contains a password"),
     ],
 )
 def test_avro_without_a_registry_is_refused(url: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""`[outbox]`: names of topics that could meet others are refused, and Debezium's options mean ours or are refused."""
+"""`[outbox]`: topic names that could clash are rejected; Debezium's options are translated or rejected."""
 
 from __future__ import annotations
 
@@ -102,5 +102,5 @@ def test_debeziums_option_that_cannot_be_had_is_refused_by_its_name(option: str,
 
 
 def test_option_of_debezium_that_says_something_else_than_ours_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"and \[outbox\] has"):
+    with pytest.raises(ConfigError, match=r"but \[outbox\] has"):
         config("[outbox]\ncolumns = {id = 'a'}\n[outbox.debezium]\n'table.field.event.id' = 'b'")

@@ -190,7 +190,7 @@ def test_missing_secret_file_of_a_lake_is_named_by_its_key(tmp_path: Path) -> No
 
 
 def test_every_setting_that_may_hold_a_secret_is_one() -> None:
-    """Free-form string tables that are handed to a client are Secrets; the others name tables, columns and patterns."""
+    """Free-form string tables that are passed to a client are Secrets; others name tables, columns and patterns."""
     plain = {"event_time", "fields", "index", "keys", "tables", "types"}
     sections: list[type[Section]] = [Kafka, Registry, *get_args(Sink)]
 
@@ -230,7 +230,7 @@ def test_process_of_a_sink_gets_its_own_secrets_and_no_other(dsn: str) -> None:
 
 
 def test_every_secret_of_the_environment_is_kept_from_sinks_or_needed_by_them() -> None:
-    """A new section with a secret fails here until `sink_environment` decides about it."""
+    """A new section with a secret fails here until `sink_environment` handles it."""
     variables = set()
     for section, hint in get_type_hints(Config).items():
         for name, kind in get_type_hints(section_of(hint)).items() if section_of(hint) else ():

@@ -1,4 +1,4 @@
-"""The supervisor: what time can mend is tried again, what a person must mend stops by name."""
+"""The daemon: it retries temporary errors, and stops in a named state if an operator must act."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.fixtures.servers.manual_clock import ManualClock
 
 
 class Supervised:
-    """A daemon over scripted captures. Each entry: what `run` raises, or None for running until stopped."""
+    """A daemon over scripted captures. Each entry is the error that `run` raises, or None to run until stopped."""
 
     def __init__(self, *runs: TailraceError | OSError | None, run_s: float = 0.0, what: str = "capture") -> None:
         self.clock, self.metrics, self.stop = ManualClock(), Metrics(), threading.Event()
@@ -48,7 +48,7 @@ class Supervised:
         self.daemon = Daemon(self._start, self.status, self.metrics, self, what=what)
 
     def run(self) -> int:
-        """The exit code it leads to."""
+        """Run the daemon and return the exit code."""
         try:
             self.daemon.run(self.stop)
         except TailraceError as error:

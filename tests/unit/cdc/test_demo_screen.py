@@ -1,4 +1,4 @@
-"""What the demo shows: events in words, a picture that fits its terminal, and a verdict that names what is wrong."""
+"""The output of the demo: events in words, a picture that fits its terminal, and a result that names what is wrong."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console, RenderableType
 
 from cdc.demo.bank import TOTALS
-from cdc.demo.events import Line, line_of
+from cdc.demo.live_facts import Facts
 from cdc.demo.picture import Scene, picture, plain_picture, size
+from cdc.demo.proof import ending, findings, is_exact, sums, tables
 from cdc.demo.screen import Screen
-from cdc.demo.verdict import Verdict, ending, findings, sums, tables
-from cdc.demo.watch import Facts
+from cdc.demo.shop_events import Line, line_of
 from cdc.lsn import Lsn
 from cdc.model.change_records import Headers
 from cdc.model.log_record import LogRecord
@@ -55,7 +55,7 @@ def test_other_events_show_their_row() -> None:
     assert line_of(record("d", {"number": 7}, None)) == Line("shop.orders", "delete", "number=7", "")
 
 
-def test_a_changed_key_is_told_on_both_sides() -> None:
+def test_a_changed_key_is_shown_on_both_sides() -> None:
     gone = line_of(record("d", {"number": 7}, None, [("__debezium.newkey", b'{"number":8}')]))
     come = line_of(record("c", None, {"number": 7}, [("__debezium.oldkey", b'{"number":6}')]))
 
@@ -107,45 +107,56 @@ def test_steps_hang_under_their_text_on_a_narrow_terminal() -> None:
     assert all(line.startswith(" " * 14) for line in rest)
 
 
-def table(name: str, **fields: Any) -> TableReport:
+def table(name: str, *, bank: int = 5, **fields: Any) -> TableReport:
     total = TOTALS.get(name)
-    return TableReport(table=name, topic=f"demo.{name}", keyed=True, totals={total: (5, 5)} if total else {}, **fields)
+    totals = {total: (5, bank)} if total else {}
+    return TableReport(table=name, topic=f"demo.{name}", keyed=True, totals=totals, **fields)
 
 
-def verdict(*more: TableReport, bank: int = 5) -> Verdict:
-    found = (*(table(name) for name in TOTALS), *more)
-    return Verdict(
-        VerifyReport(end_lsn=Lsn(1), cut_count=3, partition_count=8, tables=found), dict.fromkeys(TOTALS, bank)
-    )
+def report(*more: TableReport, bank: int = 5) -> VerifyReport:
+    found = (*(table(name, bank=bank) for name in TOTALS), *more)
+    return VerifyReport(end_lsn=Lsn(1), cut_count=3, partition_count=8, tables=found)
 
 
-def test_a_clean_verdict_says_so() -> None:
-    clean = verdict()
+def test_an_exact_report_says_so() -> None:
+    clean = report()
 
-    assert clean.ok
-    assert "Exactly once" in shown(ending(clean, 80.0))
-    assert not findings(clean.report)
+    assert is_exact(clean)
+    assert "Exactly once" in shown(ending(clean, None, 80.0))
+    assert "Exactly once" in shown(ending(clean, [], 80.0))
+    assert not findings(clean)
 
 
-def test_a_verdict_names_table_and_key_of_what_differs() -> None:
+def test_a_result_names_table_and_key_of_what_differs() -> None:
     differing = table("shop.orders", differences=Differences(different=1, examples={"different": ['{"number":7}']}))
     faulty = table("shop.lines", faults=LogFaults(repeated=2))
-    bad = verdict(differing, faulty)
+    bad = report(differing, faulty)
 
-    said = shown(ending(bad, 80.0))
+    said = shown(ending(bad, None, 80.0))
 
-    assert not bad.ok
+    assert not is_exact(bad)
     assert 'shop.orders: different {"number":7}' in said
-    assert "shop.lines: 2 events are in the log twice" in said
-    assert "✗" in shown(tables(bad.report))
+    assert "shop.lines: 2 events are in Kafka twice" in said
+    assert "✗" in shown(tables(bad))
 
 
-def test_sums_that_differ_are_a_verdict_of_their_own() -> None:
-    bad = verdict(bank=6)
+def test_sums_that_differ_are_a_result_of_their_own() -> None:
+    bad = report(bank=6)
 
-    assert not bad.ok
-    assert "sums of the bank differ" in shown(ending(bad, 80.0))
+    assert not is_exact(bad)
+    assert "sums of the bank differ" in shown(ending(bad, None, 80.0))
     assert "✗" in shown(sums(bad))
+
+
+def test_a_topic_that_cannot_be_counted_is_not_exact() -> None:
+    assert not is_exact(report(table("shop.orders", countable="unknown")))
+
+
+def test_a_failed_check_of_a_sink_is_named() -> None:
+    said = shown(ending(report(), ["cdc verify lake"], 80.0))
+
+    assert "Exactly once" not in said
+    assert "cdc verify lake failed" in said
 
 
 def test_the_tables_fit_80_columns() -> None:
@@ -153,4 +164,4 @@ def test_the_tables_fit_80_columns() -> None:
         "public.pgbench_branches", record_count=1_234_567, live_count=1_000_000, differences=Differences(1_000_000)
     )
 
-    assert all(len(line.rstrip()) <= 78 for line in shown(tables(verdict(wide).report), 200).splitlines())
+    assert all(len(line.rstrip()) <= 78 for line in shown(tables(report(wide)), 200).splitlines())

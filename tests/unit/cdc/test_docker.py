@@ -1,4 +1,4 @@
-"""docker/ as far as it can be checked without an engine: what it copies, installs, mounts, asks and forbids."""
+"""Checks of docker/ without a container engine: files, packages, mounts, health checks and restrictions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDER: Final = ROOT / "docker"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Instructions of the Dockerfile, continued lines joined."""
+    """Return the instructions of the Dockerfile, with continued lines joined."""
     text = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
     text = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
     pairs = [line.split(None, 1) for line in text.splitlines() if line.strip()]
@@ -34,7 +34,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def copied() -> list[str]:
-    """Sources of COPY from the build context."""
+    """Return the sources of COPY from the build context."""
     rests = [rest.split() for word, rest in instructions() if word == "COPY" and not rest.startswith("--from")]
     return [source for rest in rests for source in rest[:-1]]
 
@@ -54,7 +54,7 @@ def pins() -> ModuleType:
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt"])
 def test_list_of_pins_is_part_of_the_constraints(name: str) -> None:
-    """Run ``python docker/pins.py`` when this fails."""
+    """If this fails, run ``python docker/pins.py``."""
     text = (FOLDER / name).read_text(encoding="utf-8")
 
     assert text == pins().pages()[name]

@@ -1,4 +1,4 @@
-"""A package that is not installed is told by its extra, never by a traceback."""
+"""The error about a missing package names its extra, without a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fresh seeds: a failure ends the run and is printed with the command that repeats it, and that command repeats it."""
+"""Fresh seeds: a failure ends the run and prints the command that repeats it, and the command repeats it."""
 
 from __future__ import annotations
 

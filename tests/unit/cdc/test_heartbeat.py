@@ -94,5 +94,5 @@ def test_heartbeats_that_never_come_back_are_bounded() -> None:
 
 
 def test_statement_without_an_interval_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"capture\.heartbeat_query has no interval"):
+    with pytest.raises(ConfigError, match=r"capture\.heartbeat_query needs capture"):
         config(kafka='[capture]\nheartbeat_query = "select 1"')

@@ -63,12 +63,12 @@ def test_an_unknown_server_is_a_usage_error_that_names_the_known() -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a b", "-a", "x" * 41])
 def test_a_name_that_could_be_a_path_is_no_stack(name: str) -> None:
-    with pytest.raises(LocalError, match="not a name"):
+    with pytest.raises(LocalError, match="invalid name"):
         Stack(name)
 
 
 def test_a_server_that_is_not_of_the_stack_is_an_error() -> None:
     with pytest.raises(LocalError, match="without kafka"):
         _ = Stack("x", ("postgres",)).kafka
-    with pytest.raises(LocalError, match="no local server oracle"):
+    with pytest.raises(LocalError, match="unknown local server oracle"):
         Stack("x", ("oracle",))

@@ -20,7 +20,7 @@ ARTIFACT = Artifact(SHA256, len(CONTENT), "org.acme", "tool", "1.0")
 
 
 class Counted:
-    """A progress that counts bytes."""
+    """Counts the reported bytes."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
@@ -45,7 +45,7 @@ def no_sleep(seconds: float) -> None:
 
 @pytest.fixture
 def mirror(tmp_path: Path) -> Path:
-    """A repository in a folder, which a file: address reaches as https: does another."""
+    """A repository in a folder, with a file: URL instead of an https: URL."""
     file = tmp_path / "mirror" / ARTIFACT.path
     file.parent.mkdir(parents=True)
     file.write_bytes(CONTENT)
@@ -113,7 +113,7 @@ def test_a_transfer_that_breaks_is_tried_again(machine: Machine, mirror: Path) -
 def test_another_file_than_the_pinned_one_is_never_kept(machine: Machine, mirror: Path) -> None:
     mirror.write_bytes(bytes(len(CONTENT)))
 
-    with pytest.raises(LocalError, match="pinned"):
+    with pytest.raises(LocalError, match="checksum mismatch"):
         get(machine)
 
     assert list((machine.cache / "maven" / ARTIFACT.path).parent.iterdir()) == []
@@ -122,7 +122,7 @@ def test_another_file_than_the_pinned_one_is_never_kept(machine: Machine, mirror
 def test_an_endless_answer_is_cut_off(machine: Machine, mirror: Path) -> None:
     mirror.write_bytes(CONTENT * 100)
 
-    with pytest.raises(LocalError, match="pinned"):
+    with pytest.raises(LocalError, match="checksum mismatch"):
         get(machine)
 
 
@@ -130,7 +130,7 @@ def test_a_repository_that_cannot_be_reached_is_an_error_after_some_tries(machin
     mirror.unlink()
     waits: list[float] = []
 
-    with pytest.raises(LocalError, match=r"cannot fetch org\.acme:tool:1\.0") as caught:
+    with pytest.raises(LocalError, match=r"cannot download org\.acme:tool:1\.0") as caught:
         get(machine, waits.append)
 
     assert waits == sorted(waits)

@@ -86,5 +86,5 @@ def test_any_text_is_a_lock_or_an_error(text: str) -> None:
 
 
 def test_an_artifact_that_is_not_pinned_is_an_error() -> None:
-    with pytest.raises(LocalError, match="no artifact"):
+    with pytest.raises(LocalError, match="is not in the lock file"):
         version_of((), "kafka_2.13")

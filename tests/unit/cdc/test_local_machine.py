@@ -17,7 +17,7 @@ STRANGER = ServerUser("stranger", 54321, 54321)
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder everybody can reach; pytest's own is closed to others."""
+    """A folder that every user can open; pytest's own folder is closed to other users."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         folder.chmod(0o755)

@@ -24,7 +24,7 @@ TERM = [(signal.SIGTERM, 10.0)]
 
 
 class Fake:
-    """A server of a shell command."""
+    """A server that is a shell command."""
 
     def __init__(self, home: Path, script: str) -> None:
         self.process = ServerProcess(home, Machine(home.parent), name="fake", version="1")

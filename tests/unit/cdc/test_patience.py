@@ -20,14 +20,14 @@ from tests.fixtures.servers.manual_clock import ManualClock
 
 
 class Process:
-    """A process on a clock of its own."""
+    """A process with its own clock."""
 
     def __init__(self, *, retries_fenced: bool = False) -> None:
         self.clock = ManualClock()
         self.patience = RetryPolicy(self.clock, retries_fenced=retries_fenced)
 
     def retries_for_s(self, error: TailraceError) -> float:
-        """How long an error that occurs every second is retried."""
+        """Return how long an error that occurs every second is retried."""
         began_s = self.clock.now_s
         while self.patience.allows(error):
             self.clock.now_s += 1.0

@@ -1,4 +1,4 @@
-"""`cdc run --with-sinks`: what becomes of a sink whose process has ended, without any process."""
+"""`cdc run --with-sinks`: restarts of sinks whose process has ended, without real processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DEADLINE_S = 10.0
 
 
 class ScriptedChild:
-    """Ends at once with `code`, after `run_s` on the clock of its machine."""
+    """Ends immediately with `code`, after `run_s` on the clock of its machine."""
 
     def __init__(self, machine: Machine, code: int) -> None:
         self.pid = 7
@@ -63,7 +63,7 @@ class ScriptedChild:
 
 
 class Machine:
-    """Starts what `codes` says; an OSError is raised instead. `pauses_s` are those between starts."""
+    """Starts children that end with `codes`; raises an OSError among them. `pauses_s` are the pauses between starts."""
 
     def __init__(self, *codes: int | OSError, run_s: float = 0.0, report: SinkReport | None = None) -> None:
         self.codes = list(codes)
@@ -93,7 +93,7 @@ class Machine:
 
 
 class LastingChild:
-    """Runs until it is killed, or asked when it is `obedient`."""
+    """Runs until it is killed, or until SIGTERM if it is `obedient`."""
 
     def __init__(self, *, obedient: bool) -> None:
         self.pid = 7
@@ -119,7 +119,7 @@ class LastingChild:
 
 
 def ran(machine: Machine) -> list[str]:
-    """The events that are logged meanwhile."""
+    """Return the log events of a run."""
     with structlog.testing.capture_logs() as told:
         machine.keeper.run()
     return [str(event["event"]) for event in told]
@@ -128,13 +128,13 @@ def ran(machine: Machine) -> list[str]:
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [
-        (0, AfterExit.DONE),
-        (1, AfterExit.AGAIN),
-        (2, AfterExit.PERSON),
-        (3, AfterExit.PERSON),
-        (-9, AfterExit.AGAIN),
-        (-15, AfterExit.AGAIN),
-        (137, AfterExit.AGAIN),
+        (0, AfterExit.STOPPED),
+        (1, AfterExit.RESTART),
+        (2, AfterExit.NEEDS_OPERATOR),
+        (3, AfterExit.NEEDS_OPERATOR),
+        (-9, AfterExit.RESTART),
+        (-15, AfterExit.RESTART),
+        (137, AfterExit.RESTART),
     ],
 )
 def test_exit_code_alone_says_what_becomes_of_a_sink(code: int, wanted: AfterExit) -> None:
@@ -206,7 +206,7 @@ def test_sink_that_another_process_ended_stays_down_and_shows_it() -> None:
 
 
 def view_of(report: SinkReport | None, *, after_s: float = 0.0) -> SinkView:
-    """Of a process that runs and sent `report` so long ago; a clock that stands still."""
+    """Return the view of a running process that sent `report` some time ago, on a stopped clock."""
     child, clock, stop = LastingChild(obedient=True), ManualClock(), threading.Event()
     child.report = report
     keeper = Keeper("lake", lambda _: child, clock, stop)
@@ -311,7 +311,7 @@ def test_stop_in_a_pause_starts_nothing_any_more() -> None:
 
 
 def test_sink_is_asked_to_end_once_however_often_it_is_closed() -> None:
-    """A second SIGTERM would end it in the middle of a cut."""
+    """A second SIGTERM would end the sink in the middle of a cut."""
     child, stop = LastingChild(obedient=False), threading.Event()
     keeper = Keeper("lake", lambda _: child, SystemClock(), stop)
     thread = threading.Thread(target=keeper.run)
@@ -351,7 +351,7 @@ def test_sink_that_does_not_end_in_time_is_killed() -> None:
 def test_without_a_sink_in_the_configuration_there_is_nothing_to_supervise() -> None:
     config = parse('name = "shop"\n[source]\ndsn = "dbname=shop"\n[kafka]\nbootstrap = "kafka:9092"\n', {})
 
-    with pytest.raises(UsageError, match="has no sinks") as caught:
+    with pytest.raises(UsageError, match="needs a sink") as caught:
         run_capture(config, sinks=lambda _: LastingChild(obedient=True))
 
     assert "[sinks." in caught.value.hint
@@ -368,7 +368,7 @@ def test_child_logs_as_its_parent_and_ends_with_it() -> None:
 
 
 def test_process_sees_the_end_of_its_input_when_its_parent_is_gone() -> None:
-    """The parent's end of the pipe goes with the parent; here it is closed."""
+    """The parent's end of the pipe closes with the parent; here the test closes it."""
     process = SinkProcess(
         [sys.executable, "-c", "import sys; sys.exit(5 if sys.stdin.read() == '' else 1)"], os.environ, reports=False
     )

@@ -61,12 +61,12 @@ def test_container_without_an_account_says_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("ftp://host/lake", "ftp:// is no address of a lake"),
-        ("file:///lake", "file:// is no address of a lake"),
-        ("S3://b/lake", "S3:// is no address of a lake"),
-        ("s3://", "s3:// names no bucket"),
-        ("s3://key:hush@b/lake", "is a bucket and a path, and nothing else"),
-        ("gs://b/lake?sig=hush", "is a bucket and a path, and nothing else"),
+        ("ftp://host/lake", "unsupported scheme ftp:// for a lake"),
+        ("file:///lake", "unsupported scheme file:// for a lake"),
+        ("S3://b/lake", "unsupported scheme S3:// for a lake"),
+        ("s3://", "the s3:// address has no bucket"),
+        ("s3://key:hush@b/lake", "must consist of a bucket and a path only"),
+        ("gs://b/lake?sig=hush", "must consist of a bucket and a path only"),
     ],
 )
 def test_address_that_is_none_is_refused_by_configuration_and_library(url: str, problem: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdc.demo.viewproof import compared, queries
+from tests.fixtures.views.view_proof import compared, queries
 from tests.fixtures.views.view_truth import differences
 from tests.tidy.tree import ROOT
 

@@ -1,6 +1,7 @@
-"""A few of the shop's events as they arrive, in one line each: what a consumer of the topics would see.
+"""Shows some of the shop's events, one line each, as a consumer of the topics sees them.
 
-Hundreds arrive a second; one is shown every half second, of the kind that was not shown for the longest time.
+Hundreds of events arrive per second. Every half second one is shown, of the kind that was not shown for the longest
+time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _VERBS: Final = {"c": "insert", "u": "update", "d": "delete"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event for people. `verb` is ``insert``, ``update`` or ``delete``."""
+    """An event in one line. `verb` is ``insert``, ``update`` or ``delete``."""
 
     table: str
     verb: str
@@ -33,8 +34,8 @@ class Line:
     text: str
 
 
-class Events:
-    """A thread that keeps `lines`, the newest last. Close it."""
+class ShopEvents:
+    """A thread that updates `lines`, the newest last. `close` it."""
 
     def __init__(self, config: Config, topics: list[str]) -> None:
         self.lines: tuple[Line, ...] = ()
@@ -47,7 +48,7 @@ class Events:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stopping.set()
         self._thread.join()
 
@@ -57,7 +58,7 @@ class Events:
                 ends = {partition: high for partition, (_, high) in reader.end_offsets(self._topics).items()}
                 self._follow(reader, ends)
         except TailraceError:
-            return  # only a picture: whether the log is right is checked elsewhere
+            return  # only the picture: the proof reports errors
 
     def _follow(self, reader: LogReader, ends: dict[tuple[str, int], int]) -> None:
         waiting: dict[tuple[str, str], LogRecord] = {}
@@ -79,7 +80,7 @@ class Events:
 
 
 def line_of(record: LogRecord) -> Line:
-    """Describe an event: what changed where the old row is known, else the row."""
+    """Describe an event: the changed columns if the old row is known, else the row."""
     topic, _, _, _, key, value, headers = record
     assert key is not None
     assert value is not None
@@ -103,7 +104,7 @@ def line_of(record: LogRecord) -> Line:
 
 
 def _op(value: bytes) -> str:
-    """The operation, without reading the rest: it stands behind `source`."""
+    """Return the operation without decoding the event: it follows `source`."""
     at = value.rfind(b'"op":"')
     return chr(value[at + 6])
 

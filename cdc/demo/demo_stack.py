@@ -1,7 +1,7 @@
-"""Where a demo takes place: a stack of servers of its own, a folder for its files, and nobody else's data.
+"""Owns the servers and files of a demo: a stack of `cdc local`, and a folder with configuration and logs.
 
-The folder marks the stack of that name as the demo's, so that a later demo may wipe what an earlier one left behind
-(it was killed, or kept on purpose), and never wipes another stack.
+The folder marks the stack as a demo's. So a later demo can wipe what a killed or kept demo left, but it never wipes
+another stack.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import contextlib
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from cdc.artifacts.cache_folder import locked
 from cdc.artifacts.machine import Machine
@@ -45,13 +47,13 @@ listen = "127.0.0.1:{port}"             # /status /metrics /readyz
 """
 _STORES: Final = """
 [sinks.search]
-kind = "search"                        # an index of each table
+kind = "search"                        # an index per table
 url = "{search}"
 tables = ["shop.products", "shop.orders"]
 index = {{ number_of_replicas = 0 }}     # one node
 
 [sinks.cache]
-kind = "cache"                         # a key of each row
+kind = "cache"                         # a key per row
 url = "{cache}"
 tables = ["shop.customers", "shop.products"]
 
@@ -62,30 +64,31 @@ tables = ["views.order_document"]
 index = {{ number_of_replicas = 0 }}
 
 [sinks.answers]
-kind = "cache"                         # and two as keys
+kind = "cache"                         # two views, as keys
 url = "{cache}"
 tables = ["views.top_customers", "views.timeline"]
 """
 _LAKE: Final = """
 [sinks.lake]
-kind = "warehouse"                     # tables and views, kept by Spark
+kind = "warehouse"                     # tables and views, maintained by Spark
 path = "{path}"
 tables = ["shop.*"]
 history = ["shop.orders"]              # every version of each order
 views = "{views}"
 
-[sinks.lake.spark]                     # it lives for two minutes: compile quickly rather than well
+[sinks.lake.spark]                     # it runs for two minutes: compile quickly rather than well
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
 
 
 @dataclass(slots=True)
-class Place:
-    """The stack, and the files of one demo. `leave` says what of it is left when the demo is over."""
+class DemoStack:
+    """Servers and files of one demo. `keeps_files` and `keeps_all` decide what stays after the demo."""
 
     stack: Stack
     folder: Path
-    leave: Literal["nothing", "files", "everything"] = "nothing"
+    keeps_files: bool = False
+    keeps_all: bool = False
 
     @property
     def config(self) -> Path:
@@ -94,11 +97,18 @@ class Place:
 
     @property
     def lake(self) -> Path:
-        """Where the lake is."""
+        """The folder of the lake."""
         return self.folder / "lake"
 
+    def up(self) -> None:
+        """Start the servers with `cdc local up`, which shows its downloads."""
+        servers = [server.name for server in self.stack.servers]
+        command = ["cdc", "local", "up", *servers, "--stack", self.stack.name]
+        if subprocess.run([sys.executable, "-m", *command], stdout=subprocess.DEVNULL, check=False).returncode:
+            raise LocalError("cannot start the servers", hint="the lines above show why", command=" ".join(command))
+
     def write_config(self, views: Path | None) -> str:
-        """Write cdc.toml for the running servers and return its text; with sinks when there is a folder of views."""
+        """Write cdc.toml for the running servers, with sinks if there is a folder of views. Returns its text."""
         port = choose_ports(["http"], wanted={}, remembered={})["http"]
         stack = self.stack
         text = _CONFIG.format(name=NAME, dsn=stack.postgres.printable_dsn, bootstrap=stack.kafka.bootstrap, port=port)
@@ -109,7 +119,7 @@ class Place:
         return text
 
     def remember(self, pid: int) -> None:
-        """Note a process that a later demo must end if this one cannot."""
+        """Record a process that a later demo must end if this one is killed."""
         identity = identify(pid)
         if identity is not None:
             file = self.folder / _PROCESSES
@@ -118,36 +128,36 @@ class Place:
 
 
 @contextlib.contextmanager
-def take_place(stack_name: str, servers: Sequence[str] = SERVERS) -> Iterator[Place]:
-    """A fresh place with these servers. All of it is gone on exit, unless it says otherwise; after an error files stay.
+def demo_stack(stack_name: str, servers: Sequence[str] = SERVERS) -> Iterator[DemoStack]:
+    """Provide an empty stack. On exit, servers and files are removed; after an error the files stay.
 
-    Raises LocalError when another demo runs there, or when the stack is not a demo's.
+    Raises LocalError if another demo uses the stack, or if the stack has data of another program.
     """
     machine = Machine.here()
     stack = Stack(stack_name, servers, machine=machine)
-    whole = Stack(stack_name, SERVERS, machine=machine)  # what an earlier demo may have left
+    whole = Stack(stack_name, SERVERS, machine=machine)  # an earlier demo may have left any server
     folder = machine.cache / "demo" / stack_name
     with _held(machine, stack_name):
         if stack.home.exists() and not folder.exists():
             raise LocalError(
-                f"there is a stack {stack_name!r} with data that is not a demo's",
-                hint="a demo wipes its stack; name another one",
+                f"stack {stack_name!r} exists and is not a demo's",
+                hint="a demo wipes its stack; use another name",
                 command="python -m cdc.demo --stack demo-2",
             )
         _clear(whole, folder)
         machine.folder(folder)
-        place = Place(stack, folder)
+        demo = DemoStack(stack, folder)
         try:
-            yield place
+            yield demo
         except BaseException as error:
             _clear(whole, folder, keep_files=not isinstance(error, KeyboardInterrupt))
             raise
-        if place.leave != "everything":
-            _clear(whole, folder, keep_files=place.leave == "files")
+        if not demo.keeps_all:
+            _clear(whole, folder, keep_files=demo.keeps_files)
 
 
 def _clear(stack: Stack, folder: Path, *, keep_files: bool = False) -> None:
-    """End the process of a demo and its servers, and remove everything; with `keep_files` all but logs and config."""
+    """End the processes and servers of a demo and remove its data; with `keep_files`, the folder stays."""
     for pid, started in _remembered(folder / _PROCESSES):
         left = Identity(pid, started)
         if send(left, signal.SIGKILL):
@@ -159,7 +169,7 @@ def _clear(stack: Stack, folder: Path, *, keep_files: bool = False) -> None:
 
 
 def _remembered(file: Path) -> list[tuple[int, str]]:
-    """Processes of a demo: pid and start; none when the file is not there or was being written."""
+    """Return the recorded processes as pid and start time; none if the file is missing or incomplete."""
     with contextlib.suppress(OSError, ValueError):
         return [(int(pid), str(started)) for pid, started in json.loads(file.read_text(encoding="utf-8"))]
     return []
@@ -167,14 +177,14 @@ def _remembered(file: Path) -> list[tuple[int, str]]:
 
 @contextlib.contextmanager
 def _held(machine: Machine, stack_name: str) -> Iterator[None]:
-    """The lock of this demo's name; it goes with the process."""
+    """Hold the lock of this demo; it ends with the process."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(machine.cache / "locks" / f"demo-{stack_name}", machine=machine, deadline_s=0))
         except LocalError as error:
             raise LocalError(
-                f"another demo runs on stack {stack_name!r}",
-                hint="wait for it, or name another stack",
+                f"another demo uses stack {stack_name!r}",
+                hint="wait for its end, or use another stack",
                 command="python -m cdc.demo --stack demo-2",
             ) from error
         yield

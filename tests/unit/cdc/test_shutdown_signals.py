@@ -1,4 +1,4 @@
-"""Signals that arrive while the process is already stopping."""
+"""Signals that arrive while the process is already exiting."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 _PROGRAM: Final = """
 import os, signal, threading
-from cdc.run.app import _Leaving
+from cdc.run.app import _Shutdown
 
-_Leaving(threading.Event(), deadline_s=60)
+_Shutdown(threading.Event(), deadline_s=60)
 
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid()):
