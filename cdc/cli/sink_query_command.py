@@ -65,9 +65,9 @@ def add_command(
 
     query = _query(query_id, text, file)
     config = configuration(config_path)
-    with _shop(name, (table,), config_path) as (shop, ((topic, _),)):
-        stored = StoredQueries(shop.indices).add(topic, query_id, query, _settings(config, name))
-        matched = replay_query(shop, config, name, topic, query_id) if replay else 0
+    with _opened(name, (table,), config_path) as (context, ((topic, _),)):
+        stored = StoredQueries(context.indices).add(topic, query_id, query, _settings(config, name))
+        matched = replay_query(context, config, name, topic, query_id) if replay else 0
     if as_json:
         output.show_json(
             {"sink": name, "table": table, "query": query_id, "version": stored.version, "matched": matched}
@@ -85,8 +85,8 @@ def list_command(name: str, config_path: Path | None, as_json: bool) -> None:
     """Show the stored queries of the search sink NAME."""
     from sinks.search.stored_queries import StoredQueries
 
-    with _shop(name, (), config_path) as (shop, tables):
-        found = [(topic.table, query) for topic, _ in tables for query in StoredQueries(shop.indices).all(topic)]
+    with _opened(name, (), config_path) as (context, tables):
+        found = [(topic.table, query) for topic, _ in tables for query in StoredQueries(context.indices).all(topic)]
     if as_json:
         output.show_json({"sink": name, "queries": [{"table": table, **query._asdict()} for table, query in found]})
         return
@@ -110,22 +110,22 @@ def remove_command(name: str, query_id: str, *, table: str, config_path: Path | 
     from sinks.search.stored_queries import StoredQueries
 
     _check(query_id)
-    with _shop(name, (table,), config_path) as (shop, ((topic, _),)):
-        was_there = StoredQueries(shop.indices).remove(topic, query_id)
+    with _opened(name, (table,), config_path) as (context, ((topic, _),)):
+        was_there = StoredQueries(context.indices).remove(topic, query_id)
     if as_json:
         output.show_json({"sink": name, "table": table, "query": query_id, "removed": was_there})
     else:
         output.done(f"removed {query_id}" if was_there else f"no query {query_id} was stored")
 
 
-def _shop(
+def _opened(
     name: str, tables: tuple[str, ...], config_path: Path | None
 ) -> AbstractContextManager[tuple[RebuildContext, list[tuple[Topic, int]]]]:
     from cdc.clock import SystemClock
     from sinks.search.rebuild_job import RebuildRequest, open_rebuild
 
-    what: RebuildRequest = RebuildRequest(configuration(config_path), name, tables)
-    return open_rebuild(what, SystemClock())
+    request: RebuildRequest = RebuildRequest(configuration(config_path), name, tables)
+    return open_rebuild(request, SystemClock())
 
 
 def _settings(config: Any, name: str) -> dict[str, Any]:

@@ -88,16 +88,18 @@ def _empty(config: Config, name: str, settings: Cache, as_json: bool) -> None:
         output.done(f"emptied {name} ({', '.join(tables)}); `cdc sink run {name}` fills it again")
 
 
-def _show(work: Callable[[RebuildRequest, Clock], Iterator[SwapResult]], what: RebuildRequest, as_json: bool) -> None:
+def _show(
+    work: Callable[[RebuildRequest, Clock], Iterator[SwapResult]], request: RebuildRequest, as_json: bool
+) -> None:
     from cdc.clock import SystemClock
     from cdc.telemetry import log
 
     log.configure(json=not sys.stderr.isatty())
     found = []
-    for swapped in work(what, SystemClock()):
+    for swapped in work(request, SystemClock()):
         found.append(swapped._asdict())
         if not as_json:
             refused = f", {swapped.refused} refused" if swapped.refused else ""
             output.done(f"{swapped.table}: {swapped.now}, {swapped.records} records{refused}")
     if as_json:
-        output.show_json({"sink": what.sink, "tables": found})
+        output.show_json({"sink": request.sink, "tables": found})
