@@ -139,7 +139,6 @@ def _missing(table: str, column: str, command: str) -> SourceRefused:
     )
 
 
-
 def column_of(there: Sequence[str], columns: Mapping[str, str], field: str) -> str | None:
     """Return the name of a field's column among the columns `there`, or None."""
     wanted = columns.get(field, field)
