@@ -46,7 +46,7 @@ class ContractRegistry:
             parts = urlsplit("")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ContractInvalid(
-                "invalid registry URL: expected http:// or https://", hint="e.g. https://registry.example.com:8081"
+                "invalid registry URL: expected an HTTP or HTTPS URL", hint="e.g. https://registry.example.com:8081"
             )
         place = parts.netloc.rpartition("@")[2]
         self._base = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))

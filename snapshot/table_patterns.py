@@ -1,8 +1,8 @@
 """Selects tables by the names and patterns of a signal, in time linear in their lengths. Pure.
 
-A pattern comes from whoever may write to the signals topic. Python's own `re` backtracks: one short expression can
-hold the interpreter lock for years. RE2 does not backtrack; it supports no lookaround, back-references or possessive
-repeats, and reads a repeat count that does not fit an integer as literal text, so counts are checked first.
+A pattern comes from any program that may write to the signals topic. Python's own `re` backtracks: one short expression
+can hold the interpreter lock for years. RE2 does not backtrack. It supports no lookaround, back-references or
+possessive repeats, and reads a repeat count that does not fit an integer as text, so counts are checked first.
 
 https://github.com/google/re2/wiki/Syntax
 """

@@ -1,4 +1,4 @@
-"""A log of an earlier epoch, changes that nobody streamed, and the repair: as `snapshot_history`, with a sweep."""
+"""Histories with a gap: an older epoch of the log, changes that were never streamed, and a repair with a sweep."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Topic:
 
 
 class Swept(History):
-    """With somebody who reads the topic for sweeps, as `snapshot.sweep_reader` does."""
+    """A history with sweeps, which reads the topic as `snapshot.sweep_reader` does."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Swept(History):
         super().__init__(first_xid, make, preamble, reselect=reselect)
 
     def bounds(self, sweep: Sweep) -> Bounds:
-        """Up to where the topic is read."""
+        """Return the offsets up to which the topic is read."""
         assert sweep.until is not None
         return sweep.until
 
@@ -76,7 +76,7 @@ class Swept(History):
         self._pages = self._open_pages = self._found = None
 
     def _beside(self) -> None:
-        """One step of `snapshot.sweep_reader`, and now and then a commit, without which it does not begin."""
+        """Run one step of `snapshot.sweep_reader`, or a commit, which a sweep needs to begin."""
         merger = self.merger
         sweep = merger.sweeps.due().get(TABLE)
         if sweep is None:
@@ -115,7 +115,7 @@ class Swept(History):
 
 
 class Repaired(Swept):
-    """The log has the table as it was when capture stopped, and keys that were deleted by then."""
+    """A history that starts with a log of the table before the gap, and with deleted keys."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Repaired(Swept):
         for step in gap:
             self._write(step)
             self._delete(step // 7 % KEYS)
-        for transaction in list(server.open.values()):  # who makes a slot waits for them
+        for transaction in list(server.open.values()):  # creating a slot waits for them
             server.commit(transaction)
         server.flushed = server.insert
         self._mark = len(events)
@@ -155,7 +155,7 @@ class Repaired(Swept):
         self.server.commit(transaction)
 
     def go_on(self, count: int) -> None:
-        """Some steps of everybody but the writers."""
+        """Run some steps of everything except the writers."""
         for _ in range(count):
             self._stream()
             self._coordinate()
@@ -181,7 +181,7 @@ class Repaired(Swept):
 
     def _start(self) -> None:
         super()._start()
-        self._said = fold(self._events[self._mark :], deleted=True)  # what was before is not known to be so
+        self._said = fold(self._events[self._mark :], deleted=True)  # records from before the gap are not reliable
 
     def _remove(self, spec: ChunkSpec, absent: Sequence[bytes]) -> int:
         events = [*self._events, *self._buffer]
@@ -194,7 +194,7 @@ class Repaired(Swept):
 
 
 class NotSwept(Repaired):
-    """Nobody looks for what was deleted in the gap."""
+    """Ends every sweep without searching for keys that were deleted in the gap."""
 
     def _beside(self) -> None:
         sweep = self.merger.sweeps.due().get(TABLE)
@@ -205,7 +205,7 @@ class NotSwept(Repaired):
 
 
 class OldRecordSwept(Repaired):
-    """A candidate is what has a record from before; not, what has none since."""
+    """Treats every key with an older record as a candidate, even if it has a newer one."""
 
     def bounds(self, sweep: Sweep) -> Bounds:
         return {(TABLE, 0): self._mark}
@@ -227,7 +227,7 @@ class _StreamIgnored(Sweeps):
 
 
 class NeverLost(Merger):
-    """A TRUNCATE, or a transaction whose keys nobody knows, is no reason to read the topic again."""
+    """Does not read the topic again after a TRUNCATE or a transaction with unknown keys."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -235,7 +235,7 @@ class NeverLost(Merger):
 
 
 class StreamIgnored(Merger):
-    """A sweep does not look at what is streamed meanwhile: neither by itself nor by the log of its chunk."""
+    """Ignores transactions that are streamed during a sweep, also for the chunks of the sweep."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

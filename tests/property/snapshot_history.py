@@ -1,7 +1,8 @@
-"""Capture and its snapshot workers against the server of `snapshot_server`, one small step at a time.
+"""Runs capture and its snapshot against the server of `snapshot_server`, one small step at a time.
 
-A history is a list of numbers; each is one step of somebody. At the end everybody finishes, and the log must fold to
-the table. On the way no row may join that is not what the log already says of its key.
+A history is a list of numbers; each number is a step of a writer, the stream, a reader or the server. At the end
+everything finishes, and the log must fold to the table. A row that joins must never be older than the log's newest
+record of its key.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ FORM: Final = Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ()))
 _FINISH_STEPS: Final = 400
 
 Event: TypeAlias = tuple[int | None, tuple[int, int | None] | None]
-"""(key, values) of one record; no values: a delete, no key either: a TRUNCATE. No large value: it was not sent."""
+"""(key, values) of one record. Without values: a delete; also without key: a TRUNCATE; large value None: not sent."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """A chunk that a worker has in hand; `rows` once its snapshot is taken."""
+    """A chunk that is being read; `rows` is set when its snapshot is taken."""
 
     chunk: Chunk
     rows: list[tuple[int, Row]] | None = None
@@ -40,7 +41,7 @@ class Reading:
 
 @dataclass(slots=True)
 class Kept:
-    """What the log has: the only thing that a crash leaves."""
+    """The log, which is all that survives a crash."""
 
     events: list[Event] = field(default_factory=list)
     position: int = 0
@@ -49,12 +50,12 @@ class Kept:
 
 
 class History:
-    """`seen` counts what happened that the rule is there for."""
+    """One history; `seen` counts the situations that the rule exists for."""
 
     def __init__(
         self, first_xid: int, make: Callable[[], Merger], preamble: Sequence[int], *, reselect: bool = True
     ) -> None:
-        """With `reselect` values that are not sent are found some other way, else the log lacks them."""
+        """With `reselect`, values that are not sent are read again; otherwise the log lacks them."""
         self.seen: Counter[str] = Counter()
         self._reselect = reselect
         self.server = Server(first_xid)
@@ -92,7 +93,7 @@ class History:
                 self._truncate()
 
     def finish(self) -> None:
-        """Writers go home, the stream arrives, the snapshot ends."""
+        """Commit all transactions, read the stream to its end, and complete the snapshot."""
         server = self.server
         for transaction in list(server.open.values()):
             server.commit(transaction)
@@ -108,7 +109,7 @@ class History:
             self._read(0)
             self._join(100)
             self._beside()
-            server.abort(server.begin())  # after a crash ids are given out again: one that nobody has yet is not seen
+            server.abort(server.begin())  # advance xmax: an id that a crash freed is not visible until it is used again
         demand(SNAPSHOT_ENDS, not self.merger.active)
         self.seen.update(self.merger.counts)
         while self._position < server.insert:
@@ -138,7 +139,7 @@ class History:
             server.abort(transaction)
 
     def _publish(self) -> None:
-        """Creating a slot waits for every open transaction."""
+        """Create the slot, which waits for every open transaction."""
         for transaction in list(self.server.open.values()):
             self.server.commit(transaction)
 
@@ -155,7 +156,7 @@ class History:
         self.server.readers.clear()
 
     def _stream(self) -> None:
-        """The next transaction that is flushed, or a keepalive."""
+        """Stream the next flushed transaction, or a keepalive."""
         for transaction in self.server.committed:
             if transaction.commit >= self._position and transaction.end <= self.server.flushed:
                 ops = [op for op in transaction.ops if op.published]
@@ -220,11 +221,11 @@ class History:
                 self._deliver(reading)
 
     def look(self) -> PgSnapshot:
-        """A snapshot of the server."""
+        """Return a snapshot of the server."""
         return self.server.snapshot()
 
     def suspected(self) -> list[int]:
-        """What holds a transaction id now."""
+        """Return the transaction ids that hold a lock now."""
         return self.server.lock_holders()
 
     def _take(self, reading: Reading) -> None:
@@ -271,7 +272,7 @@ class History:
         raise Violation(ONLY_GONE_DELETED, f"{absent} without a sweep")
 
     def _beside(self) -> None:
-        """One step of who else there is."""
+        """Run one step of other participants."""
 
     def _commit(self) -> None:
         notes = self.merger.notes()
@@ -281,7 +282,7 @@ class History:
         self.merger.noted(notes, lambda _: {(TABLE, 0): len(self._events)})
 
     def _truncate(self) -> None:
-        """As soon as nobody is in the way any more."""
+        """Truncate the table when no lock is in the way."""
         server = self.server
         for reading in [reading for reading in self._readings if reading.rows is not None]:
             self._deliver(reading)
@@ -304,7 +305,7 @@ class History:
 
 
 class Joined(History):
-    """The table joins the publication of a running slot, in the middle of open transactions."""
+    """A history in which the table joins the publication of a running slot, amid open transactions."""
 
     def _publish(self) -> None:
         self.seen["joined in a transaction"] += any(one.ops for one in self.server.open.values())
@@ -316,7 +317,7 @@ def _keys(_: ChunkSpec, rows: Rows) -> set[bytes]:
 
 
 def fold(events: Sequence[Event], *, deleted: bool = False) -> dict[int, Any]:
-    """What is left in the end; with `deleted` also what was there once."""
+    """Fold events to the final rows; with `deleted`, including deleted keys."""
     rows: dict[int, Any] = {}
     for event in events:
         _apply(rows, event)
@@ -324,7 +325,7 @@ def fold(events: Sequence[Event], *, deleted: bool = False) -> dict[int, Any]:
 
 
 def _apply(rows: dict[int, Any], event: Event) -> None:
-    """A reader keeps what it has of a large value that was not sent."""
+    """Apply an event as a reader does, which keeps a large value that was not sent."""
     key, values = event
     if key is None:
         for known in rows:

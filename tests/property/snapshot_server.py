@@ -1,7 +1,7 @@
-"""A PostgreSQL with one table, as far as snapshots can tell.
+"""Simulates the parts of a PostgreSQL server with one table that matter for snapshots.
 
-Commits are streamed before they are visible, or visible before they are flushed; there are locks, heaps that are
-rewritten, ids that wrap, and crashes that take asynchronous commits along.
+Commits may be streamed before they are visible, or visible before they are flushed. There are locks, rewritten heaps,
+transaction ids that wrap, and crashes that lose asynchronous commits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KEYS = 7
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A version of a row: where it lies, and its two values; the second one is large."""
+    """A version of a row: its block and its two values; the second one is large."""
 
     block: int
     small: int
@@ -25,7 +25,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One change: of `key`, from `old` when it moved. No row: a delete. No key: a TRUNCATE.
+    """One change of `key`, or from `old` to `key` if the key changed. No row: a delete. No key: a TRUNCATE.
 
     `whole` says whether the stream has the large value of the new row; `published` whether the stream has the change.
     """
@@ -39,7 +39,7 @@ class Op:
 
 @dataclass(slots=True)
 class Transaction:
-    """`commit` is where its record starts, `end` where it ends; 0 while it is open."""
+    """A transaction; `commit` and `end` are the start and end LSN of its commit record, 0 while it is open."""
 
     xid: int
     ops: list[Op] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Transaction:
 
 
 class Server:
-    """All LSNs and ids are 64 bits here; what is streamed has 32 of an id."""
+    """The server. LSNs and ids have 64 bits here; the stream has the lower 32 bits of an id."""
 
     def __init__(self, first_xid: int) -> None:
         self.insert = self.flushed = 1000
@@ -59,12 +59,12 @@ class Server:
         self.open: dict[int, Transaction] = {}
         self.hidden: list[Transaction] = []  # committed, not visible yet
         self.committed: list[Transaction] = []
-        self._table: dict[int, Row] = {}  # what is visible
+        self._table: dict[int, Row] = {}  # visible versions
         self._base: tuple[int, dict[int, Row]] = (0, {})  # the same when so many had committed; never lost by a crash
         self._value = 0
         self.readers: set[int] = set()  # chunks that hold the table's lock
 
-    # What writers do.
+    # Called by writers.
 
     def begin(self) -> Transaction:
         transaction = Transaction(self._next_xid)
@@ -73,7 +73,7 @@ class Server:
         return transaction
 
     def change(self, transaction: Transaction, kind: int, key: int, block: int) -> None:
-        """Insert, update, move or delete, whatever fits what is there; nothing when somebody else has the lock."""
+        """Insert, update, change the key or delete, whichever is possible; nothing if the row is locked."""
         locked = self._locked(transaction)
         if key in locked or None in locked:
             return
@@ -103,7 +103,7 @@ class Server:
         self.insert += 10
 
     def rewrite(self, shift: int) -> None:
-        """VACUUM FULL: rows lie elsewhere, nothing is streamed."""
+        """Run VACUUM FULL: rows move to another file, and nothing is streamed."""
         if self.readers or any(one.ops for one in (*self.open.values(), *self.hidden)):
             return
         self._table = {key: Row((row.block + shift) % BLOCKS, row.small, row.large) for key, row in self._table.items()}
@@ -112,12 +112,12 @@ class Server:
         self.flushed = self.insert
 
     def join_publication(self) -> None:
-        """Add the table to the publication: what open transactions did to it before is never streamed."""
+        """Add the table to the publication; earlier changes of open transactions are never streamed."""
         for transaction in self.open.values():
             transaction.ops = [replace(op, published=False) for op in transaction.ops]
 
     def commit(self, transaction: Transaction) -> None:
-        """Write the record: from now on it can be streamed, once it is flushed. Locks stay until it is visible."""
+        """Write the commit record; it can be streamed once it is flushed. Locks stay until it is visible."""
         del self.open[transaction.xid]
         transaction.commit, transaction.end = self.insert, self.insert + 10
         self.insert += 10
@@ -125,7 +125,7 @@ class Server:
         self.hidden.append(transaction)
 
     def show(self, index: int) -> None:
-        """One more transaction becomes visible, in any order."""
+        """Make one more transaction visible, in any order."""
         transaction = self.hidden.pop(index % len(self.hidden))
         for op in transaction.ops:
             _apply(self._table, op)
@@ -138,7 +138,7 @@ class Server:
         self._completed = max(self._completed, transaction.xid)
 
     def crash(self) -> None:
-        """What was not flushed never was; ids are given out again."""
+        """Crash: lose what was not flushed, and reuse its ids."""
         self.insert = self.flushed
         lost = [one for one in self.committed if one.end > self.flushed]
         self.committed = [one for one in self.committed if one.end <= self.flushed]
@@ -157,26 +157,26 @@ class Server:
         if any(op.key is None for one in lost for op in one.ops):
             self.filenode += 1
 
-    # What capture sees.
+    # Called by capture.
 
     def snapshot(self) -> PgSnapshot:
         running = {*self.open, *(one.xid for one in self.hidden)}
         return PgSnapshot(self._completed + 1, frozenset(xid for xid in running if xid <= self._completed))
 
     def lock_holders(self) -> list[int]:
-        """Transaction ids in pg_locks."""
+        """Return the transaction ids in pg_locks."""
         return [*self.open, *(one.xid for one in self.hidden)]
 
     @property
     def readable(self) -> bool:
-        """Whether a reader gets the table's lock: a TRUNCATE holds it until it is visible."""
+        """Whether a reader can lock the table; a TRUNCATE holds the lock until it is visible."""
         return all(op.key is not None for one in (*self.open.values(), *self.hidden) for op in one.ops)
 
     def rows(self) -> dict[int, Row]:
-        """The table as a snapshot taken now sees it."""
+        """Return the rows that a snapshot taken now sees."""
         return dict(self._table)
 
-    # How it is done.
+    # Private.
 
     def _locked(self, but: Transaction) -> set[int | None]:
         others = [one for one in (*self.open.values(), *self.hidden) if one is not but]

@@ -1,4 +1,4 @@
-"""The copy of a table without a key against a model of the server: each change is in it, or an event, and only once."""
+"""The copy of a table without a key, against a model of the server: each change is in the copy or an event, once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _rule(copied: KeylessCopy, _: Server) -> CopyFilter:
 
 
 class _History:
-    """Writers, a start that waits and copies, then the stream, which may begin again from what was published."""
+    """Writers, a start that waits and copies, then the stream, which may restart from what was published."""
 
     def __init__(self, first_xid: int, make: Make = _rule, *, patient: bool = True) -> None:
         self.server = Server(first_xid)
@@ -103,7 +103,7 @@ class _History:
         server.flushed = server.insert
 
     def _stream(self, *, in_parts: bool) -> bool:
-        """The next transaction that is flushed; with `in_parts` it is written before its end. False: there is none."""
+        """Stream the next flushed transaction, with `in_parts` before its end; return False if there is none."""
         assert self._copied is not None
         if self._rows is None:
             self._rows = self._make(self._copied, self.server)

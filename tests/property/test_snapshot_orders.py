@@ -1,4 +1,4 @@
-"""Snapshots that are asked for, paused, stopped and begun anew, against a model of the server, with crashes."""
+"""Snapshots that are requested, paused, stopped and repeated, against a model of the server, with crashes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NUMBERS = 200
 
 
 class Ordered(Swept):
-    """As `History`, and somebody who gives orders in between; every crash comes at any moment after one.
+    """A history with requests in between, and crashes at any moment after one.
 
-    The log is right all the while, so a key that was asked for is never deleted from it: see `History._remove`.
+    The log is always right, so a requested key must never be deleted from it: see `History._remove`.
     """
 
     def steer(self, number: int) -> None:
@@ -44,7 +44,7 @@ class Ordered(Swept):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Some steps of everybody who has to do with the snapshot."""
+        """Run some steps of everything except the writers."""
         for _ in range(12):
             self._stream()
             self._coordinate()
@@ -55,7 +55,7 @@ class Ordered(Swept):
             self.server.abort(self.server.begin())
 
     def finish(self) -> None:
-        """First everything that was held up goes on."""
+        """Resume or repeat the snapshot first."""
         now = {one.table: one for one in self.merger.progress()}[TABLE]
         if now.state == "stopped":
             self.merger.requests.order(TABLE, 1, Lsn(self._position), Rows())

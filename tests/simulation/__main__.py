@@ -1,4 +1,4 @@
-"""``python -m tests.simulation --seed N`` runs one history, ``--seeds N`` so many from ``--first`` on."""
+"""Runs simulated histories: ``python -m tests.simulation --seed N``, or ``--seeds N`` of them from ``--first`` on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.many import run_many
 
 
 def main() -> int:
-    """Exit code 1 when a history breaks an obligation."""
+    """Run the histories; exit with 1 if one breaks an obligation."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="run this one, and say where it breaks")
     parser.add_argument("--seeds", type=int, default=2000)
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _one(seed: int) -> int:
-    """The faults of one history; for a broken one where in the code it was noticed."""
+    """Print the faults of one history; if it broke an obligation, also where in the code this was found."""
     result = History(seed).run()
     for name, count in sorted(result.faults.items()):
         print(f"{count:8} times: {name}")

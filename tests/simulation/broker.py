@@ -1,8 +1,8 @@
-"""Kafka as far as exactly once depends on it, without KIP-890, over tests/fixtures/capture/memory_log.py.
+"""Simulates the parts of Kafka that exactly-once depends on, without KIP-890, over fixtures/capture/memory_log.py.
 
-What that has not: a coordinator with epochs, so that a late EndTxn or Produce of the same epoch hits whatever is open
-then; markers that are written after the commit was answered; a last stable offset; reads that are stale for a moment;
-transactions that the broker times out.
+It adds a coordinator with epochs, where a late EndTxn or Produce of the same epoch affects the transaction that is open
+then; markers that are written after the answer to the commit; a last stable offset; reads that are briefly stale; and
+transactions that time out in the broker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HELD_MAX: Final = 40
 
 @dataclass(slots=True)
 class Transaction:
-    """One of the coordinator's. `records` is what was appended in it; `ended` is None while it is open."""
+    """A transaction of the coordinator. `records` were appended in it; `ended` is None while it is open."""
 
     number: int
     producer: int
@@ -42,7 +42,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class Late:
-    """A request that a broken connection still holds."""
+    """A request that is still on its way after its connection broke."""
 
     epoch: int
     deliver: Callable[[], object]
@@ -52,9 +52,9 @@ class Broker:
     """One cluster and its coordinator of one transactional id.
 
     Attributes:
-        epoch: of the newest producer.
-        committed: told of each transaction at the moment its commit is decided.
-        appended: told of each record, whoever sent it.
+        epoch: epoch of the newest producer.
+        committed: called with each transaction when its commit is decided.
+        appended: called with each record of any producer.
     """
 
     def __init__(self, world: World) -> None:
@@ -77,7 +77,7 @@ class Broker:
         self._appended: dict[tuple[int, Partition], int] = {}
 
     def init(self, *, private: bool = False) -> int:
-        """InitProducerId: whoever came before is fenced, and what it has open aborted. `private`: under another id."""
+        """InitProducerId: fence the previous producer and abort its transaction. `private`: under another id."""
         if not private:
             for epoch in list(self.open):
                 self._end(epoch, committed=False)
@@ -86,7 +86,7 @@ class Broker:
         return self.epoch
 
     def alive(self, epoch: int, *, private: bool) -> None:
-        """Raise when a newer producer came, or the transaction is too old."""
+        """Raise if a newer producer exists, or the transaction is too old."""
         opened = self.open.get(epoch)
         if opened is not None and self.world.clock.now_s - opened.opened_s > TRANSACTION_TIMEOUT_S:
             self.world.seen["transaction timed out by the broker"] += 1
@@ -97,9 +97,9 @@ class Broker:
             raise ProducerFenced("a newer producer has the transactional id")
 
     def produce(self, epoch: int, partition: Partition, records: Sequence[Record], *, first: int) -> int:
-        """Append what is not there yet; `first` is the number of the first of them in that producer's partition.
+        """Append records that are new; `first` is the sequence number of the first in the producer's partition.
 
-        Returns the offset of the last one.
+        Returns the offset of the last record.
         """
         have = self._appended.get((epoch, partition), 0)
         if first > have:
@@ -113,7 +113,7 @@ class Broker:
         return self.log.end_offset(partition) - 1
 
     def _opened(self, epoch: int) -> Transaction:
-        """The first record of a transaction waits for the markers of the one before."""
+        """Add the first record of a transaction, which waits for the markers of the previous one."""
         self.write_markers()
         self.log.transactions += 1
         transaction = Transaction(self.log.transactions, epoch, self.world.clock.now_s)
@@ -121,19 +121,19 @@ class Broker:
         return transaction
 
     def end(self, epoch: int, *, committed: bool) -> None:
-        """EndTxn. One that came before, and is repeated, has the same answer."""
+        """EndTxn; a repeated request gets the same answer."""
         if epoch in self.open:
             self._end(epoch, committed=committed)
         elif self._last.get(epoch) is not committed:
             raise OutcomeUnknown("INVALID_TXN_STATE")
 
     def hold(self, epoch: int, deliver: Callable[[], object]) -> None:
-        """A copy of a request is on its way; it comes some time, or never."""
+        """Keep a copy of a request that arrives later, or never."""
         if len(self.held) < _HELD_MAX:
             self.held.append(Late(epoch, deliver))
 
     def deliver_late(self) -> None:
-        """One of the requests that were held arrives: of an older epoch it is refused."""
+        """Deliver one of the delayed requests; refuse it if its epoch is old."""
         if not self.held:
             return
         late = self.held.pop(self.world.dice.randrange(len(self.held)))
@@ -145,7 +145,7 @@ class Broker:
             late.deliver()
 
     def write_markers(self) -> None:
-        """Every decision reaches its partitions."""
+        """Write the markers of every decided transaction."""
         for partition, number in self._markers:
             self.log.append(partition, None, number)
         touched = {partition for partition, _ in self._markers}
@@ -169,7 +169,7 @@ class Broker:
             self.write_markers()
 
     def _advance(self, partition: Partition) -> None:
-        """Up to the first record of a transaction that is open."""
+        """Return the last stable offset: the first record of an open transaction."""
         slots = self.log.partitions[partition]
         at = self.stable_to.get(partition, 0)
         stable = self.stable.setdefault(partition, [])
@@ -240,7 +240,7 @@ class LogDoor:
             older = [(offset, record) for offset, record, number in records if number in seen]
             if partition[0] != "shop.__cuts" or not older or _place(older[-1][1]) != _place(records[-1][1]):
                 return older
-            # Two cuts of one place cannot be told apart, nor from which of them counts were restored.
+            # Two cuts at one position look alike, and so do the counts restored from them.
         return [(offset, record) for offset, record, _ in records]
 
 
@@ -274,9 +274,9 @@ class SimulatedProducer:
     """One `cdc.publish.publisher.Producer` and the network before it.
 
     Attributes:
-        queue: what librdkafka has not sent; a machine that dies may have it in its sockets.
-        late: the next request of that kind times out and is sent once more: the first copy is on its way still.
-        private: it has a transactional id of its own, so it fences nobody and nobody fences it (a mutant).
+        queue: records that librdkafka has not sent; they may arrive even after the process dies.
+        late: the next request of this kind times out and is repeated; its first copy is still on its way.
+        private: it has its own transactional id, so it neither fences nor is fenced (a mutant).
     """
 
     def __init__(self, broker: Broker, *, private: bool = False) -> None:
@@ -293,12 +293,12 @@ class SimulatedProducer:
 
     @property
     def open(self) -> bool:
-        """Whether the broker has a transaction of it open."""
+        """Whether it has an open transaction in the broker."""
         return self._epoch in self.broker.open
 
     @property
     def is_newest(self) -> bool:
-        """Whether it has fenced everybody before it, and nobody it."""
+        """Whether it is the newest producer."""
         return self._epoch == self.broker.epoch
 
     def init(self, timeout_s: float) -> None:
@@ -358,11 +358,11 @@ class SimulatedProducer:
         end(epoch, committed=True)
 
     def close(self) -> None:
-        """Nobody waits, and the transaction is not ended (`cdc.kafka.producer.TransactionalProducer.close`)."""
+        """Close without waiting or ending the transaction, as `TransactionalProducer.close`."""
         self.queue = []
 
     def abandon(self) -> None:
-        """The process dies or gives up; what it has not sent may arrive all the same."""
+        """Die or give up; unsent records may still arrive."""
         for send in self.queue:
             self.broker.hold(self._epoch, send)
         self.queue = []

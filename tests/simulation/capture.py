@@ -1,7 +1,7 @@
-"""A process that captures: real start, real pipeline and all between, put together as `cdc.startup.protocol` does.
+"""A simulated capture process: the real start and pipeline, assembled as in `cdc.startup.protocol`.
 
-What is not here: snapshots (tests/property/snapshot_*.py simulate those), the watch over DDL, and threads: a commit is
-done by `tests.fixtures.servers.executors`, the catalog watch looks when it is asked.
+It has no snapshots (tests/property/snapshot_*.py simulate those), no DDL watch and no threads: commits run in
+`tests.fixtures.servers.executors`, and the catalog watch polls on request.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ CONFIG: Final = Config(
     snapshot=Snapshot(mode="never"),
 )
 _TABLES: Final = tables()
-_LOOK_S: Final = 2.0
+_POLL_S: Final = 2.0
 _BACKOFF_S: Final = 2.0
 
 
 class OpenStream(ReplicationStream, Session, Protocol):
-    """What a start has of the stream, and the pipeline after it."""
+    """The stream of a start, and then the pipeline."""
 
 
 @dataclass(slots=True)
 class Weather:
-    """What is the same for every process of a history. `private`: every producer has an id of its own (a mutant)."""
+    """Shared by all processes of a history. `private`: every producer has its own transactional id (a mutant)."""
 
     world: World
     postgres: Postgres
@@ -72,12 +72,12 @@ class Weather:
 
 
 class Life:
-    """One process, from its start to its death or its stop. It starts over by itself as `cdc.run.daemon.Daemon` has it.
+    """One process from its start to its death or stop. It restarts capture as `cdc.run.daemon.Daemon` does.
 
     Attributes:
-        dead: it was killed.
-        again_s: it waits until then.
-        stopped: what a person must look at, when it has ended with that.
+        dead: whether it was killed.
+        again_s: time of its next attempt.
+        stopped: the error that needs an operator, if it ended with one.
     """
 
     def __init__(self, weather: Weather) -> None:
@@ -91,15 +91,15 @@ class Life:
         self.again_s = 0.0
         self._made: KafkaPublisher | None = None
         self._watch: CatalogWatch | None = None
-        self._looked_s = 0.0
+        self._polled_s = 0.0
         self._look = cast(
-            "Connection",  # of its statements the watch uses no others
+            "Connection",  # the watch uses no other statements
             edge(Looks, LookDoor(weather.postgres), weather.world, self),
         )
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has ended for good."""
         return self.dead or self.stopped is not None
 
     def die(self) -> None:
@@ -111,7 +111,7 @@ class Life:
             self.producer.abandon()
 
     def step(self) -> None:
-        """One step of the pipeline, or a start. Raises Crash when it was killed on the way."""
+        """Run one step of the pipeline, or a start. Raises Crash if the process is killed in it."""
         try:
             if self.pipeline is None:
                 self._start()
@@ -121,7 +121,7 @@ class Life:
             self._failed(error)
 
     def _go_on(self, pipeline: Pipeline) -> None:
-        """As `cdc.startup.protocol.RunningCapture.run`, which tells a zombie from a transaction that timed out."""
+        """Run as `cdc.startup.protocol.RunningCapture.run`, which distinguishes fencing from a transaction timeout."""
         try:
             pipeline.step()
         except ProducerFenced as error:
@@ -136,7 +136,7 @@ class Life:
         if publisher is not None:
             if publisher._submitted is not None and world.dice.random() < 0.5:
                 world.seen["commit done while all is closed"] += 1
-                publisher._submitted.done.exception()  # the thread has it, and closing waits for the thread
+                publisher._submitted.done.exception()  # the commit thread owns it, and closing waits for that thread
             publisher.close()
         if self.stream is not None:
             self.stream.close()
@@ -153,7 +153,7 @@ class Life:
         reader = edge(TopicReader, LogDoor(weather.broker), world, self)
         admin = edge(TopicDirectory, DirectoryDoor(weather.broker), world, self)
         source = Source(
-            cast("Connection", None),  # nobody asks it: what a start asks is asked of ServerDoor
+            cast("Connection", None),  # unused: the queries of a start go to ServerDoor
             SourceIdentity("1", weather.postgres.timeline, False, "d", 1, 180000),
             _TABLES,
         )
@@ -170,7 +170,7 @@ class Life:
         except SlotHeld:
             world.seen["slot held"] += 1
             if self.producer is not None and self.producer.is_newest:
-                world.violate("P6", "who did not get the slot has fenced somebody")
+                world.violate("P6", "a process without the slot has fenced a producer")
             raise
         self._run(claim, clock, reader, LedgerTopics(CONFIG, admin, reader, claim.publisher.ledger, claim.restored))
 
@@ -199,7 +199,7 @@ class Life:
             tables={table.oid: (table.table, claim.publication.tables.get(table.oid, 0)) for table in _TABLES},
         )
         self._watch = CatalogWatch(
-            Secret(""), watched, clock, period_s=_LOOK_S, seen=lambda _: None, failed=lambda: None
+            Secret(""), watched, clock, period_s=_POLL_S, seen=lambda _: None, failed=lambda: None
         )
         self._watch._check(self._look)
         accounts.begin([*claim.data, schema_topic(CONFIG.name)])
@@ -231,11 +231,11 @@ class Life:
         )
 
     def verified(self) -> Lsn:
-        """What the catalog watch has covered; it looks as often as its thread would."""
+        """Return the LSN that the catalog watch has covered; poll as often as its thread would."""
         watch, now_s = self._watch, self.weather.world.clock.now_s
         assert watch is not None
-        if watch.failure is None and now_s - self._looked_s >= _LOOK_S:
-            self._looked_s = now_s
+        if watch.failure is None and now_s - self._polled_s >= _POLL_S:
+            self._polled_s = now_s
             try:
                 watch._check(self._look)
             except TailraceError as error:
@@ -243,7 +243,7 @@ class Life:
         return watch.verified()
 
     def read(self, asks: Sequence[ReadRequest], xids: frozenset[int]) -> list[ReadResult]:
-        """Every row is there; it becomes visible after so many looks."""
+        """Finds every row; each becomes visible after a number of attempts."""
         assert self.producer is not None
         if self.producer.open:
             self.weather.world.violate("P12", "a Kafka transaction is open while rows are read by key")

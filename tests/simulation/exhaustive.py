@@ -1,8 +1,8 @@
-"""One short history, with one fault at each call of an edge in turn: nothing is left to chance (fault table, row C4).
+"""Runs one short history once for every fault at every call of an edge, without randomness (fault table, row C4).
 
-The history has a row whose large value is read again, a transaction that is spread over several of Kafka's, a changed
-key and a TRUNCATE; then PostgreSQL restarts, so that there is a second start, with something to read. Before the fault
-every run is the same.
+The history has a row whose large value is read again, a transaction that is spread over several Kafka transactions, a
+changed key and a TRUNCATE. Then PostgreSQL restarts, so that a second start has something to read. All runs are equal
+up to the fault.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEPS_MAX: Final = 60
 
 
 class Short(History):
-    """See the top of the file. Nobody does anything but the one process and who comes after it."""
+    """The history described above, with one process and its successors."""
 
     def __init__(self) -> None:
         super().__init__(0, dice=random.Random(0))
@@ -50,7 +50,7 @@ class Short(History):
             self.postgres.commit(steps, gap=0, size=2)
 
     def take_over(self, process: Process, label: str) -> None:
-        """An act: the process is frozen until another one has taken over and published everything; then it wakes up."""
+        """Freeze the process until another has taken over and published everything; then resume it."""
         assert isinstance(process, Life)
         self.frozen.append(process)
         self.postgres.hang_up()
@@ -63,7 +63,7 @@ class Short(History):
         self.frozen.remove(process)
 
     def overtake(self, process: Process, label: str) -> None:
-        """An act: as `take_over`, but the other one dies of it."""
+        """Do as `take_over`, but kill the other process."""
         self.take_over(process, label)
         for other in [life for life in self.lives if life is not process]:
             other.die()
@@ -72,7 +72,7 @@ class Short(History):
         self.postgres.hang_up()
 
     def produce_late(self, late: str) -> Act:
-        """An act: the next request of that kind times out, see `tests.simulation.broker.SimulatedProducer`."""
+        """Let the next request of this kind time out, see `tests.simulation.broker.SimulatedProducer`."""
 
         def act(process: Process, label: str) -> None:
             assert isinstance(process, Life)
@@ -83,7 +83,7 @@ class Short(History):
 
 
 def points() -> list[str]:
-    """The label of every point of the history without a fault, in order."""
+    """Return the labels of all points of the history without a fault, in order."""
     history = Short()
     history.world.trace = []
     result = history.run()
@@ -93,7 +93,7 @@ def points() -> list[str]:
 
 
 def faults(label: str) -> list[str]:
-    """What can go wrong at a point."""
+    """Return the faults that are possible at a point."""
     call, _, side = label.partition("/")
     found = ["kill", "take_over", "overtake"]
     if not never_fails(call):
@@ -104,7 +104,7 @@ def faults(label: str) -> list[str]:
 
 
 def run_all() -> Iterator[tuple[int, str, str, Violation | None]]:
-    """(number of the point, its label, the fault, what it broke) of every fault at every point."""
+    """Yield (number of the point, label, fault, broken obligation) for every fault at every point."""
     for number, label in enumerate(points(), 1):
         for fault in faults(label):
             history = Short()

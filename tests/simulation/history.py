@@ -1,8 +1,8 @@
-"""One history: processes, transactions and faults in an order that one integer decides, and what must hold at the end.
+"""One simulated history: processes, transactions and faults in an order that a seed decides, and its final checks.
 
-A process is frozen by running the rest of the world inside one of its calls: so two daemons go on side by side without
-a thread. In the end faults stop; then everything must arrive without anybody's help (P12), or capture must have stopped
-in the state that names what was done to it (P11).
+A process is frozen by running the rest of the world inside one of its calls, so two daemons run side by side without
+threads. At the end faults stop. Then everything must arrive without help (P12), or capture must have stopped in the
+state that names the fault (P11).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WHENS: Final[tuple[When, ...]] = ("at once", "unseen", "late")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a history was: `faults` are counted by kind, `crashed` by point."""
+    """The result of a history: `faults` by kind, `crashed` by point."""
 
     seed: int
     violation: Violation | None
@@ -56,7 +56,7 @@ class Result:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Log nothing meanwhile: thousands of starts would."""
+    """Turn logging off, because a history has thousands of starts."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
@@ -66,7 +66,7 @@ def quiet() -> Iterator[None]:
 
 
 class History:
-    """One world and what happens in it."""
+    """One simulated world and its events."""
 
     def __init__(self, seed: int, *, dice: random.Random | None = None) -> None:
         self.seed = seed
@@ -81,10 +81,10 @@ class History:
         self.weather = Weather(self.world, self.postgres, self.broker, caps, self.dice.choice(_WHENS))
         self.lives: list[Life] = []
         self.frozen: list[Life] = []
-        self.broken: str | None = None  # what was done that capture cannot survive
+        self.broken: str | None = None  # the fault that capture cannot survive
 
     def run(self) -> Result:
-        """From the first start to the end."""
+        """Run the history from the first start to the end."""
         try:
             self._play()
             self._settle()
@@ -93,7 +93,7 @@ class History:
         return self.result()
 
     def result(self) -> Result:
-        """What it was, so far."""
+        """Return the result so far."""
         world = self.world
         return Result(
             self.seed,
@@ -109,7 +109,7 @@ class History:
         dice = self.dice
         self.spawn()
         self.world.meanwhile = self._meanwhile
-        if dice.random() < 0.3:  # only the first start makes anything, so that chance would hardly find it
+        if dice.random() < 0.3:  # only the first start creates anything, so random faults would rarely hit it
             self.world.armed[dice.choice(_MAKING)] = Armed(self.world.kill)
         stopping = dice.random() < 0.12
         stop_at = dice.randrange(_ROUNDS // 3, _ROUNDS) if stopping else -1
@@ -119,7 +119,7 @@ class History:
             self.round()
 
     def round(self) -> None:
-        """Something happens, or nothing; then somebody goes on."""
+        """Perhaps do something, then run a step of one process."""
         dice = self.dice
         chance = dice.random()
         if chance < 0.30:
@@ -132,7 +132,7 @@ class History:
             self.step()
 
     def step(self) -> None:
-        """One of the processes goes on."""
+        """Run a step of one of the processes."""
         awake = [life for life in self.lives if life not in self.frozen]
         if not awake:
             return
@@ -150,12 +150,12 @@ class History:
             self._bury(life)
 
     def spawn(self) -> None:
-        """A process is started, as a supervisor or somebody with a second machine does."""
+        """Start a process, as a supervisor or an operator on a second machine does."""
         if len(self.lives) < _LIVES_MAX:
             self.lives.append(Life(self.weather))
 
     def commit(self) -> None:
-        """A transaction of any size; large ones are spread over several of Kafka's."""
+        """Commit a transaction of any size; large ones are spread over several Kafka transactions."""
         if self.broken == "restored":
             return
         dice = self.dice
@@ -168,7 +168,7 @@ class History:
         self.postgres.commit(steps, gap=dice.choice((0, 0, 3)), size=dice.randint(1, 4))
 
     def freeze(self, process: Process, label: str) -> None:
-        """An act: SIGSTOP, and the world goes on; often the process wakes up as a zombie."""
+        """Stop a process (SIGSTOP) while the world goes on; often it is fenced when it resumes."""
         life = process
         assert isinstance(life, Life)
         if len(self.frozen) >= _FROZEN_MAX or life in self.frozen:
@@ -195,7 +195,7 @@ class History:
         self._stopped(error)
 
     def _stopped(self, error: TailraceError) -> None:
-        """P11: a stop has a name, and a reason in what was done."""
+        """P11: check that a stop has a name that fits an injected fault."""
         if error.state == "FENCED":
             self.world.seen["zombie stopped as FENCED"] += 1
             if not self.lives and self.broken is None:
@@ -213,7 +213,7 @@ class History:
         return ("DIVERGED",) if self.broken in {"timeline", "restored"} else ("GAP",)
 
     def _meanwhile(self) -> None:
-        """Between two calls of a process."""
+        """Do something between two calls of a process."""
         chance = self.dice.random()
         if chance < 0.2:
             self.commit()
@@ -225,7 +225,7 @@ class History:
             self.broker.write_markers()
 
     def _arm(self) -> None:
-        """A fault at some point, whenever a process passes it."""
+        """Arm a fault at a point, for the next process that passes it."""
         chance = self.dice.random()
         if chance < 0.45:
             self.world.arm(self.dice.choice(_LABELS), self.world.kill)
@@ -235,7 +235,7 @@ class History:
             self.world.arm(self.dice.choice(_LABELS), self.freeze)
 
     def _fault(self) -> None:
-        """Something of the servers and the network, now."""
+        """Inject a fault of the servers or the network now."""
         dice = self.dice
         faults: list[Callable[[], None]] = [
             self._restart,
@@ -292,7 +292,7 @@ class History:
             life.looks_in_vain = self.dice.randint(1, 4)
 
     def _break(self) -> None:
-        """What no capture survives, once."""
+        """Inject, once, a fault that capture cannot survive."""
         postgres, dice = self.postgres, self.dice
         if not postgres.slot_there or not self.referee.reached.end_lsn:
             return
@@ -313,9 +313,9 @@ class History:
             case "timeline":
                 postgres.leave_the_history()
             case _:
-                # What is lost by it may be on its way into the log: it was committed by then.
+                # The lost transactions were committed, so they may already be on their way into the log.
                 self.referee.learn()
-                # Only while it has not written past the log: docs/guarantees.md says so.
+                # Only if it has not written beyond the log; see docs/guarantees.md.
                 reached = self.referee.reached
                 if not postgres.restore(below=max(reached.end_lsn, reached.next_ordinal and reached.commit_lsn + 1)):
                     self.broken = None
@@ -324,7 +324,7 @@ class History:
         self.commit()
 
     def _settle(self) -> None:
-        """Faults stop. P12, P7: everything arrives, without anybody; or P11: a stop with a name."""
+        """Stop all faults. P12, P7: everything arrives without help; or P11: a named stop."""
         world, postgres = self.world, self.postgres
         world.meanwhile = lambda: None
         world.armed.clear()
@@ -337,7 +337,7 @@ class History:
                 life.producer.late = ""
         self.broker.write_markers()
         if not self.lives and self.broken is None:
-            world.violate("P12", "nobody is left, and nothing says why")
+            world.violate("P12", "no process is left, and no stop says why")
         end = postgres.wal_end
         for _ in range(_QUIET_STEPS):
             if not self.lives:

@@ -1,4 +1,4 @@
-"""Many histories, in one process or several, and what they were together."""
+"""Runs many histories, in one process or several, and sums up their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Many:
     crashed: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
-        """One more."""
+        """Add a result."""
         self.count += 1
         self.event_count += result.event_count
         if result.violation is not None:
@@ -39,17 +39,17 @@ class Many:
 
     @property
     def verdict(self) -> str:
-        """Each failure with the command that runs it alone; empty when there is none."""
+        """Return each failure with the command that repeats it; empty without failures."""
         return "\n".join(f"{command_of(result.seed)}  # {result.violation}" for result in self.failed)
 
 
 def command_of(seed: int) -> str:
-    """What runs one history."""
+    """Return the command that runs one history."""
     return f"python -m tests.simulation --seed {seed}"
 
 
 def run_many(seeds: Sequence[int], processes: int = 1) -> Many:
-    """Run them all."""
+    """Run all histories."""
     many = Many()
     for result in _results(seeds, processes):
         many.add(result)

@@ -1,7 +1,6 @@
-"""Capture with one clause of its design taken away. Each must be found wrong by the simulation, by a named obligation.
+"""Mutants of capture: each removes one rule, and the simulation must find it by a named obligation.
 
-A mutant patches the real code, not the world around it; where the clause is one of the edge itself (who is fenced), the
-edge of the simulation.
+A mutant patches the real code, or an edge of the simulation if the rule belongs to the edge, such as fencing.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from tests.simulation.capture import Life, OpenStream
 from tests.simulation.source import Walsender
 
 Mutant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
-"""Takes the clause away; the patch is taken back by who made it."""
+"""Removes a rule; the caller undoes the patch."""
 
 
 def ack_before_commit(patch: pytest.MonkeyPatch) -> None:
-    """PostgreSQL may forget what is handed to Kafka, committed or not."""
+    """Acknowledges WAL to PostgreSQL when it is submitted to Kafka, before the commit."""
     submit = Pipeline._submit
 
     def early(self: Pipeline, position: StreamPosition) -> None:
@@ -46,7 +45,7 @@ def ack_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_the_sentinel(patch: pytest.MonkeyPatch) -> None:
-    """What is read right after the fence is believed."""
+    """Trusts a read right after fencing."""
 
     def read(config: Any, reader: Any, publisher: KafkaPublisher, clock: Any) -> Restored:
         return restore(reader, config.name)
@@ -55,12 +54,12 @@ def skip_the_sentinel(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_any_cut_index(patch: pytest.MonkeyPatch) -> None:
-    """What is read of the cut index after the sentinel is believed, whatever progress says."""
+    """Trusts a read of the cut index after the sentinel, whatever the progress record says."""
     patch.setattr(restoring, "_place", lambda _: restoring._NOWHERE)
 
 
 def skip_fencing(patch: pytest.MonkeyPatch) -> None:
-    """Every start has a transactional id of its own."""
+    """Gives every start its own transactional id."""
     made = Life._publisher
 
     def private(self: Life, clock: Any, epoch: int) -> KafkaPublisher:
@@ -71,14 +70,14 @@ def skip_fencing(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_rotation(patch: pytest.MonkeyPatch) -> None:
-    """A producer whose request timed out goes on."""
+    """Reuses a producer whose request timed out."""
     patch.setattr(KafkaPublisher, "retire_reason", None)
-    # The producer itself refuses, too: `cdc.kafka.producer.TransactionalProducer.begin`.
+    # The producer refuses as well: `cdc.kafka.producer.TransactionalProducer.begin`.
     patch.setattr(SimulatedProducer, "suspicious", property(lambda _: None, lambda *_: None), raising=False)
 
 
 def drop_every_1000th_event(patch: pytest.MonkeyPatch) -> None:
-    """One record in a thousand does not reach Kafka."""
+    """Loses one record in a thousand."""
     count, write = 0, KafkaPublisher.write
 
     def leaky(self: KafkaPublisher, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
@@ -95,7 +94,7 @@ def drop_every_1000th_event(patch: pytest.MonkeyPatch) -> None:
 
 
 def ack_start_of_the_last_transaction(patch: pytest.MonkeyPatch) -> None:
-    """What is acknowledged is where the last commit record starts, not where it ends."""
+    """Acknowledges the start of the last commit record instead of its end."""
     confirm = Pipeline._confirm
 
     def short(self: Pipeline) -> None:
@@ -108,7 +107,7 @@ def ack_start_of_the_last_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def store_start_of_the_last_transaction(patch: pytest.MonkeyPatch) -> None:
-    """The position is where the last commit record starts, not where it ends."""
+    """Records the start of the last commit record as the position instead of its end."""
     commit = assembler.Assembler._commit
 
     def short(self: assembler.Assembler, message: pgoutput.Commit) -> None:
@@ -120,7 +119,7 @@ def store_start_of_the_last_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_at_end_lsn(patch: pytest.MonkeyPatch) -> None:
-    """The skip rule with `<=`."""
+    """Uses `<=` in the skip rule."""
     begin = assembler.Assembler._begin
 
     def loose(self: assembler.Assembler, message: pgoutput.Begin) -> None:
@@ -132,7 +131,7 @@ def skip_at_end_lsn(patch: pytest.MonkeyPatch) -> None:
 
 
 def skip_nothing(patch: pytest.MonkeyPatch) -> None:
-    """No skip rule: whatever PostgreSQL sends again is published again."""
+    """Publishes transactions again that PostgreSQL sends again."""
     begin = assembler.Assembler._begin
 
     def all_of_it(self: assembler.Assembler, message: pgoutput.Begin) -> None:
@@ -143,7 +142,7 @@ def skip_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def init_transactions_before_the_slot(patch: pytest.MonkeyPatch) -> None:
-    """A start fences before it has the slot."""
+    """Fences before it has the slot."""
     opened = Life.open
 
     def late(self: Life, at: Lsn, slot: SlotFacts) -> OpenStream:
@@ -154,7 +153,7 @@ def init_transactions_before_the_slot(patch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_to_confirm_more_than_was_received(patch: pytest.MonkeyPatch) -> None:
-    """A log that is ahead of the stream, as after a take-over, is taken for a mistake."""
+    """Treats a log that is ahead of the stream, as after a take-over, as an error."""
     confirm = Walsender.confirm
 
     def strict(self: Walsender, lsn: Lsn) -> None:
@@ -166,17 +165,17 @@ def refuse_to_confirm_more_than_was_received(patch: pytest.MonkeyPatch) -> None:
 
 
 def trust_the_slot(patch: pytest.MonkeyPatch) -> None:
-    """Where the slot stands is not compared with the log."""
+    """Does not compare the position of the slot with the log."""
     patch.setattr(claim_log, "check_identity", lambda *_: None)
 
 
 def ack_what_nobody_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """The catalog watch is not asked."""
+    """Ignores the catalog watch."""
     patch.setattr(Life, "verified", lambda _: Lsn(1 << 60))
 
 
 def keepalive_moves_on_inside_a_spread_transaction(patch: pytest.MonkeyPatch) -> None:
-    """A keepalive between two parts of a source transaction forgets how far it was."""
+    """Moves the position at a keepalive between two parts of a source transaction."""
 
     def moved(self: assembler.Assembler, frame: bytes) -> bool:
         wal_end = Lsn(int.from_bytes(frame[1:9], "big"))
@@ -188,7 +187,7 @@ def keepalive_moves_on_inside_a_spread_transaction(patch: pytest.MonkeyPatch) ->
 
 
 def bytes_that_depend_on_the_start(patch: pytest.MonkeyPatch) -> None:
-    """A stamp has something of this process in it."""
+    """Puts something of this process into stamps."""
     starts = 0
     start = Life._start
 
@@ -206,7 +205,7 @@ def bytes_that_depend_on_the_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def hash_of_the_value_alone(patch: pytest.MonkeyPatch) -> None:
-    """The rolling hash of the cut index leaves out the key."""
+    """Leaves the key out of the running hash of the cut index."""
     roll = ledger.roll
     patch.setattr(
         ledger, "roll", lambda rolling, records: roll(rolling, [(None, value or b"", None) for _, value, _ in records])
@@ -235,4 +234,4 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
         (hash_of_the_value_alone, "G8"),
     )
 }
-"""Each with the obligation by which it is found."""
+"""Each mutant with the obligation that finds it."""

@@ -1,7 +1,7 @@
-"""The referee: what the log must hold, from the list of transactions alone, checked at every commit of Kafka.
+"""Checks at every commit of Kafka that the log is what the list of source transactions requires.
 
-Each check names its obligation (docs/internals/faults.md). P1 prefix, P2 no early ack, P3 no gap, P4 no duplicate,
-P5 order, P6 fencing, P8 same bytes, G8 cuts. P7, P11 and P12 are of the whole history: `tests.simulation.history`.
+Each check names its obligation: P1 prefix, P2 no early acknowledgement, P3 no gap, P4 no duplicate, P5 order, P6
+fencing, P8 same bytes, G8 cuts. `tests.simulation.history` checks P7, P11 and P12, which concern a whole history.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CUT_OF: Final = msgspec.json.Decoder(Cut).decode
 
 @dataclass(slots=True)
 class Change:
-    """One change of the source and the events it must become. A TRUNCATE may come in several parts."""
+    """A change of the source, and the events that must follow from it. A TRUNCATE may come in several parts."""
 
     commit_lsn: int
     ordinal: int
@@ -63,8 +63,8 @@ class Change:
 @dataclass(slots=True)
 class Referee:
     """Attributes:
-    missing: changes that were not published and that the log has passed; a GAP must name them all.
-    reached: what the last committed progress says.
+    missing: changes that were not published although the log has passed them; a GAP must name them all.
+    reached: the position in the last committed progress record.
     """
 
     world: World
@@ -88,11 +88,11 @@ class Referee:
         return self._at >= len(self._changes())
 
     def learn(self) -> None:
-        """Take in every transaction so far: a restore of the source is about to remove some."""
+        """Read every transaction so far, before a restore of the source removes some."""
         self._changes()
 
     def appended(self, partition: Partition, record: Record) -> None:
-        """P8: whoever makes the record of a change, and whenever, makes the same bytes."""
+        """P8: every process writes the same bytes for a change, at any time."""
         if partition[0] not in _TOPICS:
             return
         key, value, _ = record
@@ -111,12 +111,12 @@ class Referee:
             self.world.violate("P8", f"{source} of {partition[0]} has other bytes than before")
 
     def confirmed(self, lsn: int) -> None:
-        """P2: PostgreSQL is told to forget no more than a committed progress record says."""
+        """P2: capture acknowledges no WAL beyond a committed progress record."""
         if lsn > max(self.reached.end_lsn, self.postgres.slot_from):
             self.world.violate("P2", f"{lsn} is acknowledged, the log is at {self.reached.end_lsn}")
 
     def committed(self, transaction: Transaction) -> None:
-        """A commit is decided: everything of it can be seen from now on."""
+        """Check a transaction whose commit is decided, so that its records are visible from now on."""
         if transaction.producer < self.broker.epoch:
             self.world.violate(
                 "P6", f"a producer of epoch {transaction.producer} commits, {self.broker.epoch} is there"
@@ -159,7 +159,7 @@ class Referee:
         found.setdefault(at, []).append((partition[0], _KEY(key or b"").id, envelope.op))
 
     def _advance(self, found: dict[tuple[int, int], list[Event]], progress: Progress) -> None:
-        """P1, P3, P4: what is new is exactly what comes next, as far as the progress says."""
+        """P1, P3, P4: the new events are exactly the next ones, up to the position in the progress record."""
         changes = self._changes()
         for at in sorted(found):
             events = set(found[at])
@@ -187,7 +187,7 @@ class Referee:
         return self._wanted[index].commit_lsn, self._wanted[index].ordinal
 
     def _pass(self) -> None:
-        """The log is behind this change now."""
+        """Record that the log has passed this change."""
         change = self._wanted[self._at]
         if change.events and change.published:
             self.world.violate("P3", f"{self._place(self._at)} is not in the log, and what comes later is")
@@ -204,7 +204,7 @@ class Referee:
         return change.ordinal < progress.next_ordinal + (partly and change.spread)
 
     def _check_cut(self, cut: Cut, progress: Progress) -> None:
-        """G8: where each partition ends, how many records it has, and their hash."""
+        """G8: check the end offset, record count and hash of each partition."""
         if (cut.end_lsn, cut.commit_lsn, cut.next_ordinal) != (
             progress.end_lsn,
             progress.commit_lsn,
@@ -218,7 +218,7 @@ class Referee:
                 self.world.violate("G8", f"the cut says {(next_offset, count)} of {name}, there is {have[:2]}")
 
     def _changes(self) -> list[Change]:
-        """The changes of all transactions that the slot has; a TRUNCATE deletes every key that is live by then."""
+        """Return the changes of all transactions in the slot; a TRUNCATE deletes every key that exists then."""
         transactions = self.postgres.transactions
         while self.postgres.slot_from and self._told < len(transactions):
             one = transactions[self._told]

@@ -1,9 +1,8 @@
-"""PostgreSQL as far as capture can tell: WAL with transactions and foreign records, a slot, a publication, walsenders.
+"""Simulates the parts of PostgreSQL that capture sees: WAL, a slot, a publication, walsenders.
 
-The slot forgets: what was confirmed is never sent again. A walsender sends whole transactions in commit order, from the
-first whose commit record starts at or behind where it was told to begin, but never from before what is confirmed
-(`Source.first_to_send` in tests/property/histories.py says the same). After a crash of the server the slot stands where
-it was last saved.
+The slot never sends confirmed WAL again. A walsender sends whole transactions in commit order. It starts with the first
+commit record at or above the requested position, but not below the confirmed one (`Source.first_to_send` in
+tests/property/histories.py has the same rule). After a crash of the server, the slot has its last saved position.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from tests.simulation.world import World
 CAPTURED: Final = (1, 2)
 SLOT: Final = "cdc_shop"
 _TIME_US: Final = 1_700_000_000_000_000
-_ORPHANED_S: Final = 5.0  # wal_sender_timeout of a walsender whose client is gone without a word
+_ORPHANED_S: Final = 5.0  # wal_sender_timeout of a walsender whose client vanished
 
 
 @dataclass(slots=True)
 class Committed:
-    """A transaction in the WAL. `published` are the tables that the publication had when it committed."""
+    """A transaction in the WAL. `published` are the tables in the publication when it committed."""
 
     commit_lsn: int
     end_lsn: int
@@ -54,7 +53,7 @@ class Committed:
 
 
 class Postgres:
-    """One server."""
+    """A simulated server."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -73,7 +72,7 @@ class Postgres:
         self.told_confirmed: Callable[[int], None] = lambda _: None
 
     def commit(self, steps: Sequence[Step], *, gap: int, size: int) -> None:
-        """A transaction; its commit record starts `gap` behind what was written before and is `size` long."""
+        """Commit a transaction; its commit record has `size` bytes and starts `gap` bytes after the previous WAL."""
         published = frozenset(oid for oid in self.members if self.publication_oid)
         lsn = self.wal_end + gap
         self.wal_end = lsn + size
@@ -81,15 +80,15 @@ class Postgres:
         self.transactions.append(Committed(lsn, self.wal_end, number, tuple(steps), published))
 
     def write_elsewhere(self, size: int) -> None:
-        """WAL of other tables, of other databases."""
+        """Write WAL of other tables or databases."""
         self.wal_end += size
 
     def save(self) -> None:
-        """A checkpoint writes down where the slot stands."""
+        """Save the position of the slot."""
         self.saved = self.confirmed
 
     def restart(self, *, crashed: bool, for_s: float = 0.0) -> None:
-        """Every connection breaks."""
+        """Restart; every connection breaks."""
         self.hang_up()
         self.down_until_s = self.world.clock.now_s + for_s
         if crashed:
@@ -98,30 +97,30 @@ class Postgres:
             self.save()
 
     def promote(self) -> None:
-        """A standby that has everything takes its place."""
+        """Promote a standby that has everything."""
         self.restart(crashed=True)
         self.switches.append(TimelineSwitch(self.timeline, Lsn(self.wal_end)))
         self.timeline += 1
 
     def leave_the_history(self) -> None:
-        """A standby takes its place whose history was never on the timeline of the log."""
+        """Promote a standby whose history was never on the timeline of the log."""
         self.restart(crashed=True)
         self.switches.clear()
         self.timeline += 1
 
     def hang_up(self) -> None:
-        """The walsender ends, with its connection."""
+        """End the walsender and its connection."""
         if self.walsender is not None:
             self.walsender.over = True
             self.walsender = None
 
     def reachable(self) -> None:
-        """Raise when it is down."""
+        """Raise if the server is down."""
         if self.world.clock.now_s < self.down_until_s:
             raise SourceUnreachable("PostgreSQL is starting up")
 
     def holder(self) -> Walsender | None:
-        """Who has the slot; a walsender without a client ends after a while."""
+        """Return the walsender that has the slot; one without a client ends after a while."""
         held = self.walsender
         if held is not None and held.orphaned_s and self.world.clock.now_s >= held.orphaned_s:
             self.hang_up()
@@ -140,7 +139,7 @@ class Postgres:
         return self.walsender
 
     def confirm(self, lsn: int) -> None:
-        """A standby status: only forward."""
+        """Handle a standby status, which moves the slot only forward."""
         self.told_confirmed(lsn)
         self.confirmed = max(self.confirmed, lsn)
 
@@ -205,17 +204,17 @@ class Postgres:
         return self.slot()
 
     def drop_slot(self) -> None:
-        """Somebody ends the walsender and drops the slot."""
+        """End the walsender and drop the slot."""
         self.hang_up()
         self.slot_there = False
 
     def republish(self) -> None:
-        """Somebody drops the publication and makes it again."""
+        """Drop the publication and create it again."""
         self.pids += 1
         self.publication_oid = self.pids
 
     def restore(self, *, below: int) -> bool:
-        """An older copy of the server is put in its place; its WAL ends below. False: there is none."""
+        """Replace the server with an older copy, whose WAL ends below; return False if no such copy exists."""
         kept = [one for one in self.transactions if one.end_lsn < below]
         wal_end = kept[-1].end_lsn if kept else FIRST_LSN
         if wal_end >= below:
@@ -228,7 +227,7 @@ class Postgres:
         return True
 
     def first_from(self, lsn: int) -> int:
-        """Index of the first transaction whose commit record starts at or behind `lsn`."""
+        """Return the index of the first transaction whose commit record starts at or above `lsn`."""
         return bisect_left(self.transactions, lsn, key=lambda one: one.commit_lsn)
 
 
@@ -264,7 +263,7 @@ class ServerDoor:
 
 
 class Walsender:
-    """See `cdc.contracts.ReplicationStream`; both ends of one."""
+    """Both ends of a `cdc.contracts.ReplicationStream`."""
 
     def __init__(self, postgres: Postgres, pid: int, at: int) -> None:
         self.postgres = postgres
@@ -286,7 +285,7 @@ class Walsender:
         self._fresh = True
 
     def orphan(self) -> None:
-        """Its client is gone: noticed at once, or by the timeout."""
+        """Lose the client, which the server notices at once or by the timeout."""
         if self.over:
             return
         world = self.postgres.world
@@ -327,10 +326,10 @@ class Walsender:
         self.postgres.confirm(min(lsn, self.received))
 
     def request_reply(self) -> None:
-        """A keepalive comes anyhow."""
+        """Do nothing: a keepalive comes anyway."""
 
     def close(self) -> None:
-        """An orderly end."""
+        """Close the stream in an orderly way."""
         if not self.over:
             self.postgres.hang_up()
 
@@ -353,7 +352,7 @@ class Walsender:
         return True
 
     def _keepalive(self) -> bytes:
-        """Where the walsender is: in front of the next transaction, or at the end of the WAL when all are sent."""
+        """Return the position of the walsender: before the next transaction, or the end of the WAL if all are sent."""
         transactions = self.postgres.transactions
         if self._inside or self._frames:
             self.postgres.world.seen["keepalive inside a transaction or in front of it"] += 1
@@ -397,7 +396,7 @@ class CatalogDoor:
 
 @dataclass(slots=True)
 class LookDoor:
-    """The connection of the catalog watch: it knows the three statements of a look."""
+    """The connection of the catalog watch; supports its three statements."""
 
     postgres: Postgres
     _rows: list[Any] = field(default_factory=list)
@@ -427,7 +426,7 @@ class LookDoor:
 
 
 def tables() -> list[SourceTable]:
-    """The captured ones, in their first shape."""
+    """Return the captured tables in their first shape."""
     columns = (
         SourceColumn("id", 23, -1, "integer", not_null=True, generated=False, toastable=False),
         SourceColumn("c0", 25, -1, "text", not_null=False, generated=False, toastable=True),

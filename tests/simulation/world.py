@@ -1,8 +1,7 @@
-"""The world of one simulated history: a clock, a dice, and crash points at every call that crosses an edge.
+"""The world of one simulated history: a clock, random choices, and crash points at every call of an edge.
 
-`edge` wraps an object in the methods of its Protocol, found by reflection, so a method that is added later has its
-crash points at once. Each point has a label, ``Producer.commit/before`` or ``/after``; what is armed there happens when
-a process passes it.
+`edge` wraps the methods of an object's Protocol, found by reflection, so a new method has crash points at once. Each
+point has a label, ``Producer.commit/before`` or ``/after``. An action that is armed there runs when a process passes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tests.fixtures.servers.manual_clock import ManualClock
 
 
 class Looks(Protocol):
-    """What `cdc.replication.catalog_watch.CatalogWatch` needs of its connection."""
+    """The connection of `cdc.replication.catalog_watch.CatalogWatch`."""
 
     def execute(self, statement: str, names: object = None) -> Any:
         """Run one statement."""
@@ -40,7 +39,7 @@ class KeyReads(Protocol):
     """`cdc.replication.reselect.Read`, which is a function."""
 
     def read(self, asks: list[ReadRequest], xids: frozenset[int]) -> list[ReadResult]:
-        """Rows by their keys."""
+        """Read rows by their keys."""
 
 
 class Opens(Protocol):
@@ -62,13 +61,13 @@ EDGES: Final[tuple[type, ...]] = (
     Looks,
     KeyReads,
 )
-"""Every contract behind which a server, or time, stands. A process may die before and after each call of each."""
+"""Every contract with a server or with time behind it. A process may die before and after each call."""
 
 Side = Literal["before", "after"]
 
 
 class Crash(BaseException):
-    """kill -9: the process does nothing any more, `finally` and `except` included."""
+    """kill -9: the process does nothing more, not even `finally` and `except`."""
 
 
 class Violation(BaseException):
@@ -84,17 +83,17 @@ class Violation(BaseException):
 
 
 class Process(Protocol):
-    """What passes points."""
+    """A process that passes points."""
 
     dead: bool
 
     def die(self) -> None:
-        """Be killed: everything it had open is closed by the machine."""
+        """Be killed; the machine closes everything that it had open."""
 
 
 @dataclass(slots=True)
 class Armed:
-    """What happens at a point after it was passed so many times more."""
+    """An action at a point, after it was passed a number of times more."""
 
     act: Callable[[Process, str], None]
     left: int = 0
@@ -109,8 +108,8 @@ class World:
         crashed: how often a process was killed there.
         seen: how often each kind of fault happened.
         meanwhile: called every now and then between two calls of a process: the rest of the world goes on.
-        trace: every point that was passed, where somebody wants to know.
-        script: what happens at the point of that number, counted over the whole history.
+        trace: every point that was passed, if the caller wants a trace.
+        script: actions by the number of the point, counted over the whole history.
     """
 
     dice: random.Random
@@ -126,16 +125,16 @@ class World:
     trace: list[str] | None = None
 
     def violate(self, obligation: str, what: str) -> None:
-        """Say what is wrong, once and for all."""
+        """Record a violation and raise it."""
         self.violation = self.violation or Violation(obligation, what)
         raise self.violation
 
     def arm(self, label: str, act: Callable[[Process, str], None]) -> None:
-        """Have something happen when a process passes there for the second or third time, or the next."""
+        """Arm an action for the next, second or third time that a process passes a point."""
         self.armed[label] = Armed(act, self.dice.choice((0, 0, 1, 2)))
 
     def pass_(self, process: Process, label: str) -> None:
-        """A process is at a point."""
+        """Pass a point, and run the action that is armed there."""
         if process.dead:
             raise Crash
         self.points += 1
@@ -157,18 +156,18 @@ class World:
             raise Crash
 
     def kill(self, process: Process, label: str) -> None:
-        """An act: the process is killed here."""
+        """Kill the process here."""
         self.crashed[label] += 1
         process.die()
 
     def fail(self, process: Process, label: str) -> None:
-        """An act: the call fails; ``before``: nothing was done, ``after``: it was, and the answer is lost."""
+        """Let the call fail: ``before`` it does anything, or ``after``, so that only the answer is lost."""
         self.seen[f"{label.partition('/')[2]} a failed call"] += 1
         raise failure_of(label)
 
 
 def failure_of(label: str) -> TailraceError:
-    """What a broken connection is to who called there."""
+    """Return the error that a caller gets from a broken connection."""
     call = label.partition("/")[0]
     kind = call.partition(".")[0]
     if call == "Producer.commit":
@@ -179,30 +178,30 @@ def failure_of(label: str) -> TailraceError:
 
 
 def methods(contract: type) -> list[str]:
-    """The public methods of a Protocol."""
+    """Return the public methods of a Protocol."""
     return sorted(
         name for name, value in vars(contract).items() if isinstance(value, FunctionType) and not name.startswith("_")
     )
 
 
 def labels(*, failing: bool = False) -> list[str]:
-    """Every point; `failing`: those of calls that can fail."""
+    """Return every point; with `failing`, only those of calls that can fail."""
     calls = [f"{contract.__name__}.{name}" for contract in EDGES for name in methods(contract)]
     return [f"{call}/{side}" for call in calls if not (failing and never_fails(call)) for side in ("before", "after")]
 
 
 def never_fails(call: str) -> bool:
-    """Time does not, and nobody waits for anything when a producer is closed."""
+    """Whether a call cannot fail: reading the clock, and closing a producer, which waits for nothing."""
     return call.startswith("Clock.") or call == "Producer.close"
 
 
 def edge(contract: type, target: object, world: World, process: Process) -> Any:
-    """`target` as `process` sees it: with a point before and after each call."""
+    """Wrap `target` for a process, with a point before and after each call."""
     return _wrapper(contract)(target, world, process)
 
 
 class _Edge:
-    """Attributes that are no calls go through."""
+    """Pass attributes that are not methods through."""
 
     def __init__(self, target: object, world: World, process: Process) -> None:
         self._target, self._world, self._process = target, world, process

@@ -1,4 +1,4 @@
-"""Contracts of events: what writers are held to, what `cdc contracts` refuses, and the page of them."""
+"""Event contracts: what the writer checks, what `cdc contracts` refuses, and the generated page."""
 
 from __future__ import annotations
 

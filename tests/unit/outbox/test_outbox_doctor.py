@@ -1,4 +1,4 @@
-"""What `cdc doctor` says of an outbox, and how `cdc tail --outbox` shows an event."""
+"""What `cdc doctor` reports about an outbox, and how `cdc tail --outbox` shows an event."""
 
 from __future__ import annotations
 

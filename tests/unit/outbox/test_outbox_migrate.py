@@ -1,4 +1,4 @@
-"""Which migrations are due, and what they are, without a database."""
+"""Which migrations are due, and their SQL, without a database."""
 
 from __future__ import annotations
 

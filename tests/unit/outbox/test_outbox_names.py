@@ -1,4 +1,4 @@
-"""Where commands look for the outbox's tables: what the configuration says, unless they are told."""
+"""Which schema and tables commands use: those of the configuration, unless an option names others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router, row by row: what a record is, and what becomes of events that cannot be one."""
+"""The router, row by row: the published record, or the reason of a refused event."""
 
 from __future__ import annotations
 

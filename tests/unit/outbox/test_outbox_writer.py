@@ -1,4 +1,4 @@
-"""What the writer sends, and what it refuses, without a database."""
+"""The statements of the writer, and the events that it refuses, without a database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox.writer import Writer, avro
 
 
 class Recording:
-    """A cursor that notes what it is asked."""
+    """A cursor that records statements."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, tuple[Any, ...]]] = []
@@ -33,7 +33,7 @@ def an_event(**fields: Any) -> Event:
 
 @pytest.fixture
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """OpenTelemetry as far as it is asked, with a span whose headers the test gives."""
+    """A stand-in for OpenTelemetry, with a span whose headers the test sets."""
     carried: dict[str, str] = {}
 
     def inject(carrier: MutableMapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""A snapshot repairs every row whose record lacks values, and only the encoder says which records those are."""
+"""A snapshot reads every row whose record is incomplete, and only the encoder decides which records are."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ COMPLETE = Update(customer_table.OID, "", None, (b"7", b"Ann", b"note"))
 
 
 class Site:
-    """A desk during a snapshot of one table, and the transcoder whose records it watches."""
+    """A hand-over during a snapshot of one table, and the transcoder whose records it watches."""
 
     def __init__(self, form: str, *, holes: IncompleteRecords | None = None) -> None:
         merger = Merger()
         merger.requests.begin(TABLE, customer_table.OID, Lsn(1))
         self.merger = merger
-        self.desk = HandOver(merger, lambda *_: None, epoch=1)
+        self.handover = HandOver(merger, lambda *_: None, epoch=1)
         self.buffer = TopicBuffer(customer_table.TOPIC, 3)
         self.transcoder: RowRecords = transcoder_for(_schema(form), self.buffer, customer_table.OPTIONS, holes)
-        self.desk.watch(TABLE, self.buffer)
-        self.desk.begun(XID, whole=True)
+        self.handover.watch(TABLE, self.buffer)
+        self.handover.begun(XID, whole=True)
 
     def update(self, *updates: Update) -> Site:
-        """Rows of the transaction that is streamed."""
+        """Add rows of the transaction that is being streamed."""
         for update in updates:
             self.transcoder.update(server.frame(update), customer_table.STAMP, 5)
         return self
 
     def partial(self) -> set[bytes]:
-        """The keys that the snapshot will repair, once the transaction has ended."""
-        self.desk.ended()
+        """End the transaction; return the keys that the snapshot will read."""
+        self.handover.ended()
         return set(self.merger.window.pending[XID].partial.get(TABLE, ()))
 
 
@@ -77,7 +77,7 @@ def test_complete_record_behind_an_incomplete_one_needs_no_repair(form: str) -> 
 @pytest.mark.parametrize("form", FORMATS)
 def test_repair_is_remembered_across_the_batches_of_one_transaction(form: str) -> None:
     site = Site(form).update(INCOMPLETE)
-    site.desk.gather()
+    site.handover.gather()
     site.buffer.clear()
     site.update(Update(customer_table.OID, "", None, (b"8", b"Bob", b"note")))
 

@@ -1,4 +1,4 @@
-"""What is in the way of a snapshot is told once it has been for long, and until it has passed."""
+"""An obstacle to a snapshot is reported once it lasts, and shown until it has passed."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_status_says_what_a_table_waits_for_and_only_that_table() -> None:
 
 
 def test_reader_that_is_stopped_while_it_waits_for_the_capture_thread_ends_quietly() -> None:
-    desk = HandOver(Merger(), lambda *_: None, epoch=1)
+    handover = HandOver(Merger(), lambda *_: None, epoch=1)
     (stop := threading.Event()).set()
 
-    assert desk.key_of(Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ())), stop) is None
+    assert handover.key_of(Form(Relation(1, "public", "t", ReplicaIdentity.DEFAULT, ())), stop) is None
 
 
 def _reading(name: str) -> TableProgress:

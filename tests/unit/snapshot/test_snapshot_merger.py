@@ -1,4 +1,4 @@
-"""Orders to the merger: what of them the log gets, and when."""
+"""Requests to the merger: what the log records of them, and when."""
 
 from __future__ import annotations
 

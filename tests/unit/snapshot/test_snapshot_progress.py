@@ -1,4 +1,4 @@
-"""What is said of snapshots to people, how fast they may be, and which rows an index is asked for."""
+"""The displayed progress of snapshots, their throttle, and the condition that finds rows by key."""
 
 from __future__ import annotations
 

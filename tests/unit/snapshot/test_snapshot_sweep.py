@@ -1,4 +1,4 @@
-"""One sweep: which keys may be deleted, and when everything must be read again."""
+"""A sweep: which keys it may delete, and when the topic must be read again."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _awaiting(*, at: int = 100) -> Merger:
 
 
 def test_nothing_of_a_table_that_replaced_another_is_read_before_the_stream_has_passed_the_replacement() -> None:
-    """What the former table still brings would lie behind the marks, and its keys would stay in the topic."""
+    """Otherwise later records of the former table would lie after the marks, and their keys would stay."""
     merger = _awaiting()
 
     merger.sweeps.mark(Lsn(99), lambda _: END)
