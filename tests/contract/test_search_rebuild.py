@@ -250,7 +250,7 @@ def test_index_that_rested_longer_than_the_topic_remembers_deletes_is_not_brough
 ) -> None:
     opened(opensearch.url, sink_name).close()
     shop = workshop(opensearch.url, sink_name, log_of(3))
-    with pytest.raises(SinkUnfit, match="no index"):
+    with pytest.raises(SinkUnfit, match="no previous index"):
         roll_back(shop, TABLE, remembers_ms=DAY_MS)
     rebuild(shop, TABLE)
 

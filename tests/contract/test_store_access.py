@@ -140,7 +140,7 @@ def test_search_behind_tls_is_opened_by_its_authority_and_a_password(
             assert documents(opensearch.url, f"shop.{sink_name}.public.t") == {"1": {"id": "1", "v": "x"}}
             for options, says in (
                 ({**login, "ca_certs": str(others.ca)}, "no trusted connection"),
-                ({**login, "ca_certs": str(ours.ca), "password": f"{PASSWORD}?"}, "refuses the credentials"),
+                ({**login, "ca_certs": str(ours.ca), "password": f"{PASSWORD}?"}, "rejects the credentials"),
             ):
                 with pytest.raises(SinkUnfit, match=says) as caught:
                     opened_with(**options)
@@ -165,7 +165,7 @@ def test_what_a_cache_lacks_is_said_before_its_sink_runs(make_valkey: MakeValkey
         ("ok", "cache"), ("warning", "eviction"), ("error", "acl"), ("error", "acl")
     ]  # fmt: skip
     assert ["MSET" in found[2].message, "SCAN" in found[3].message] == [True, True]
-    assert "cannot be asked" in told("silent")[-1].message
+    assert "cannot be checked" in told("silent")[-1].message
     with pytest.raises(SinkUnfit, match="may evict"):
         told("tailrace", evictable=False)
     with client_of(server) as admin:

@@ -204,7 +204,7 @@ def test_table_that_the_sink_does_not_keep_is_named(config_path: Path, rig: Sink
 
     assert done.code == 2
     assert "public.x" in done.err
-    assert "it keeps: public.t" in done.err
+    assert "its tables: public.t" in done.err
 
 
 def test_stored_query_tells_of_rows_that_were_there_and_of_those_that_come(
