@@ -163,7 +163,7 @@ class Consumer:
     def _settle_key(self, key: bytes) -> int:
         """Process the dead letters of a key from first to last, until one fails again.
 
-        Include letters that were parked behind them after the request: only the earlier ones blocked them.
+        Include dead letters that were parked behind them after the request: only the earlier ones blocked them.
         """
         count = 0
         while True:

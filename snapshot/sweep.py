@@ -11,7 +11,7 @@ States of a sweep:
 - following: every streamed key is recorded.
 - bounded: the offsets up to which the topic must be read are known. They are those of a commit after the sweep began to
   follow. In the other order, a key deleted in between would be deleted twice, and an inserted key lost.
-- offered: `snapshot.sweep_reader` offers candidate keys in pages. A key that was streamed meanwhile is no candidate.
+- offered: `snapshot.sweep_reader` offers candidate keys in pages. The sweep skips keys that were streamed meanwhile.
 - done.
 """
 

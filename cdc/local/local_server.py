@@ -95,7 +95,7 @@ class LocalServer(ABC):
 
     @abstractmethod
     def prepare(self, progress: Progress) -> None:
-        """Download, verify and initialize program and data folder. Cheap if nothing is to be done."""
+        """Download, verify and initialize program and data folder. Cheap if everything is in place."""
 
     def start(self) -> bool:
         """Start the server and wait until it answers. Returns False if it was running already."""

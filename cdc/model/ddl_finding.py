@@ -19,7 +19,7 @@ from cdc.model.table_facts import CatalogScope, ColumnFacts, DdlFinding, Finding
 from cdc.model.visibility import widened
 from cdc.patterns import matches
 
-OPEN_MAX: Final = 20  # findings of a table: a daily job may drop partitions, and nobody accepts the findings
+OPEN_MAX: Final = 20  # findings of a table: a daily job may drop partitions without accepting the findings
 _OTHERS: Final = "; and earlier ones"
 _NAMED_MAX: Final = 5  # partitions and columns that a message names
 # Types that PostgreSQL converts into each other without a rewrite but prints differently: timestamp and timestamptz

@@ -77,7 +77,7 @@ class Reselector:
         return bool(self._holes.waiting)
 
     def fill(self) -> bool:
-        """See `cdc.contracts.Reselect.fill`. Tries once even if it was told to stop before."""
+        """See `cdc.contracts.Reselect.fill`. Tries once even if a stop was requested before."""
         waits = _Waits(self._clock.monotonic_s(), _HURRIED_S if self._owing else _PATIENCE_S)
         holes, owed = self._holes.waiting, 0
         gone_count = query_count = 0

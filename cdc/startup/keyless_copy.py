@@ -1,8 +1,8 @@
 """Copies tables without a key once, before the stream is read: a step of a start, behind its first cut.
 
 The copy is one Kafka transaction: all rows, and the record that the table is complete. Records without a key cannot be
-replaced, so a copy cannot be resumed in another snapshot, and a part of it could not be told from the next attempt. If
-the start dies before the commit, nothing of the copy is visible, and the next start begins again, on any machine.
+replaced, so a copy cannot be resumed in another snapshot: its rows would look like those of the next attempt. If the
+start dies before the commit, nothing of the copy is visible, and the next start begins again, on any machine.
 
 Meanwhile the stream waits in the WAL, so no event of the table is in the log before its copy. When the stream flows,
 `snapshot.keyless_rule` leaves out what the copy has, by transaction id and not by LSN.

@@ -128,7 +128,7 @@ class _Contents:
         self._prepared: set[tuple[str, str]] = set()
 
     def of(self, change: Change) -> Content | None:
-        """See `Verifiable.content`. Raises TopicMismatch for a row of a schema that nobody wrote."""
+        """See `Verifiable.content`. Raises TopicMismatch for a row whose schema record is missing."""
         at = (change.topic, change.schema_id)
         if change.row is not None and at not in self._prepared:
             if at not in self._schemas:

@@ -128,7 +128,7 @@ def with_kept(source: bytes, held: bytes, kept: tuple[str, ...]) -> bytes:
     try:
         values, old = _VALUES.decode(source), _VALUES.decode(held)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise DecodeError("a document", 0, detail="is no JSON object") from None
+        raise DecodeError("a document", 0, detail="is not a JSON object") from None
     values.update({name: old[name] for name in kept if name in old})
     return msgspec.json.encode(values)
 
@@ -138,7 +138,7 @@ def values_of(source: bytes) -> dict[str, object]:
     try:
         return _CONTENT.decode(source)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise DecodeError("a document", 0, detail="is no JSON object") from None
+        raise DecodeError("a document", 0, detail="is not a JSON object") from None
 
 
 def _changed(row: bytes, form: Form) -> bytes:

@@ -16,6 +16,8 @@ _PAGE: Final = re.compile(r"\bdocs/[\w/-]+\.md\b")
 _WORDS_MAX: Final = 1300
 _MADE_LATER: Final = frozenset({"outbox/_migrations"})
 """Only in the wheel."""
+_EXAMPLES: Final = frozenset({"tailrace_sqlite.py"})
+"""Files that a guide writes."""
 
 
 def _rows(heading: str) -> list[str]:
@@ -35,6 +37,18 @@ def test_every_path_that_a_page_names_exists() -> None:
     )
     assert len(named) > 200
     assert missing == []
+
+
+def test_every_file_that_a_page_names_without_its_folder_exists() -> None:
+    pages = [path for path in files() if path.suffix == ".md" and path.name != "CHANGELOG.md"]
+    names = {path.name for path in python_files()}
+
+    assert [
+        f"{shown(page)}: {name}"
+        for page in pages
+        for name in re.findall(r"`(\w+\.py)`", text_of(page))
+        if name not in names | _EXAMPLES
+    ] == []
 
 
 def test_every_page_that_the_code_names_exists() -> None:

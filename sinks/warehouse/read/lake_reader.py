@@ -1,7 +1,7 @@
 """Reads a lake without Spark: cuts, versions of tables, and rows as Arrow.
 
 `Lake` resolves what people name (a cut, an LSN, a table, a view) by the manifests; every reader of a lake starts there.
-deltalake reads the rows, so a look takes a fraction of a second.
+deltalake reads the rows, so a read takes a fraction of a second.
 """
 
 from __future__ import annotations
