@@ -25,7 +25,7 @@ from cdc.model.log_record import LogRecord
 from cdc.model.signal_record import SignalAnswer, SignalsRecord, newest_answers
 from cdc.model.topic_names import signals_topic
 from cdc.progress.record_format import encode
-from cdc.replication.connect import connect
+from cdc.replication.connect import Connection, connect
 from cdc.startup.signal_actions import Act, Catalog, Outcome, SourceCatalog, control_acts, start
 from cdc.startup.signal_rate import SignalRate
 from cdc.telemetry import log
@@ -165,11 +165,15 @@ class SignalListener:
         clock: Clock,
         handler: SignalHandler,
         observer: SignalObserver,
+        *,
+        idle: Callable[[], object] = lambda: None,
     ) -> None:
+        """`idle` is called when there is nothing to read for now."""
         self._config = config
         self._clock = clock
         self._handler = handler
         self._observer = observer
+        self._idle = idle
         self._rate = SignalRate(config.signals.per_second_max, clock)
         self._stop = threading.Event()
         self._failing = False
@@ -215,6 +219,7 @@ class SignalListener:
                         if self._stop.is_set() or not self._rate.wait(self._stop):
                             return
                         self._handler.handle(record)
+                    self._idle()
                     if self._stop.is_set():
                         return
                     if self._failing:
@@ -222,6 +227,33 @@ class SignalListener:
                         self._observer.signals_failed(None)
             finally:
                 batches.close()
+                self._idle()
+
+
+class HeldCatalog:
+    """A catalog whose connection serves many signals: to connect costs more than to examine one. One thread."""
+
+    def __init__(self, connected: Callable[[], Connection], catalog: Callable[[Connection], Catalog]) -> None:
+        self._connected = connected
+        self._catalog = catalog
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[Catalog]:
+        """Yield the catalog; after an error the next call connects again. Raises TailraceError as `connect` does."""
+        if self._connection is None:
+            self._connection = self._connected()
+        try:
+            yield self._catalog(self._connection)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection if there is one. The next call connects again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def listener(
@@ -240,17 +272,15 @@ def listener(
     if not config.signals.enabled:
         return None
 
-    @contextmanager
-    def catalog() -> Iterator[Catalog]:
-        with connect(config.source.dsn, application_name="cdc signals") as connection:
-            yield SourceCatalog(connection, config.publication, tables)
-
+    catalog = HeldCatalog(
+        lambda: connect(config.source.dsn, application_name="cdc signals"),
+        lambda connection: SourceCatalog(connection, config.publication, tables),
+    )
     if record is None or record.topic_id != topic_id:
         record = SignalsRecord(topic_id=topic_id, next_offset=0)
     avro = config.encode.format == "avro"
-    return SignalListener(
-        config, clock, SignalHandler(config.name, hand_over, catalog, record, observer, avro=avro), observer
-    )
+    handler = SignalHandler(config.name, hand_over, catalog, record, observer, avro=avro)
+    return SignalListener(config, clock, handler, observer, idle=catalog.close)
 
 
 def _nothing(_: Merger) -> Outcome:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
 
 from cdc.config.load import parse
-from cdc.errors import BrokerUnreachable
+from cdc.errors import BrokerUnreachable, SourceUnreachable
 from cdc.model.signal_record import SignalsRecord
 from cdc.startup import signal_reader
 from cdc.startup.signal_rate import SignalRate
-from cdc.startup.signal_reader import SignalHandler, SignalListener
+from cdc.startup.signal_reader import HeldCatalog, SignalHandler, SignalListener
 from cdc.telemetry.metrics import Metrics
 from cdc.telemetry.signal_status import SignalStatus
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -109,3 +109,30 @@ def test_signals_beyond_the_rate_wait_and_none_is_lost() -> None:
 
     assert all(taken)
     assert clock.now_s - began_s == pytest.approx(10, abs=0.2), "a hundred of them, after a burst of twenty"
+
+
+def test_one_connection_serves_many_signals_until_it_fails_or_nothing_is_left_to_read() -> None:
+    opened: list[Any] = []
+
+    class Opened:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    def connected() -> Any:
+        opened.append(Opened())
+        return opened[-1]
+
+    held = HeldCatalog(connected, lambda connection: cast("Any", connection))
+    for _ in range(3):
+        with held() as catalog:
+            assert catalog is opened[0]
+    with pytest.raises(SourceUnreachable), held():
+        raise SourceUnreachable("gone")
+    with held() as catalog:
+        assert catalog is opened[1]
+    held.close()
+    held.close()
+
+    assert [one.closed for one in opened] == [True, True]
