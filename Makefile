@@ -172,7 +172,7 @@ simulate: setup ## simulate SEEDS histories of capture from seed FIRST on; a fai
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --processes 2
 
 fuzz: setup ## run every property, including decoders, with new seeds for ten minutes
-	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=8 $(PYTEST) --timeout 1200 tests/property
+	TAILRACE_HYPOTHESIS_PROFILE=deep TAILRACE_HYPOTHESIS_SECONDS=8 $(PYTEST) --timeout 7200 tests/property
 
 signal-fuzz: setup ## send 20,000 random and hostile signals to capture; measures latencies before and during
 	TAILRACE_SIGNAL_FUZZ=$${TAILRACE_SIGNAL_FUZZ:-20000} $(PYTEST) -s --timeout 3600 tests/faults/test_signal_fuzz.py
