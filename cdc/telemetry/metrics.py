@@ -100,7 +100,7 @@ class Metrics:
         )
         self.source_check_age = unknown_gauge(
             "cdc_source_check_age_seconds",
-            "Time since the slot was last checked on the source, as of which the slot and WAL gauges are",
+            "Time since the slot was last checked on the source; slot and WAL gauges are as of that check",
             registry,
         )
 
