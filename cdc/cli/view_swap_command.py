@@ -102,12 +102,12 @@ def rollback_command(
 ) -> int:
     """Have the generation that served before serve again, brought up to the newest cut first."""
     from sinks.warehouse.read.lake_reader import Lake
-    from sinks.warehouse.views.generations import REPLACED, candidates
+    from sinks.warehouse.views.generations import REPLACED, other_generations
 
     lake = Lake(place(config_path, lake_path).location)
     states = lake.manifest().views
     lake.view(name, lake.manifest())
-    before = [number for number, state in candidates(name, states).items() if state.reason == REPLACED]
+    before = [number for number, state in other_generations(name, states).items() if state.reason == REPLACED]
     if not before:
         raise UsageError(
             f"there is no generation of {name} to roll back to",
@@ -121,11 +121,13 @@ def rollback_command(
 
 def _candidate(lake: Lake, name: str) -> int:
     """The generation beside the one that serves that is to be looked at. Raises UsageError."""
-    from sinks.warehouse.views.generations import REPLACED, candidates
+    from sinks.warehouse.views.generations import REPLACED, other_generations
 
     manifest = lake.manifest()
     lake.view(name, manifest)
-    found = {number: state for number, state in candidates(name, manifest.views).items() if state.reason != REPLACED}
+    found = {
+        number: state for number, state in other_generations(name, manifest.views).items() if state.reason != REPLACED
+    }
     if not found:
         raise UsageError(
             f"nothing was built beside {name}",
