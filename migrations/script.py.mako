@@ -10,7 +10,7 @@ from typing import Any
 
 from alembic import op
 
-from outbox.migrate import settings_of
+from outbox.revisions import settings_of
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}

@@ -105,12 +105,12 @@ def rollback_command(
     The sink first brings it up to the newest cut.
     """
     from sinks.warehouse.read.lake_reader import Lake
-    from sinks.warehouse.views.generations import REPLACED, candidates
+    from sinks.warehouse.views.generations import REPLACED, other_generations
 
     lake = Lake(choose_lake(config_path, lake_path).location)
     states = lake.manifest().views
     lake.view(name, lake.manifest())
-    before = [number for number, state in candidates(name, states).items() if state.reason == REPLACED]
+    before = [number for number, state in other_generations(name, states).items() if state.reason == REPLACED]
     if not before:
         raise UsageError(
             f"{name} has no previous version to roll back to",
@@ -124,11 +124,13 @@ def rollback_command(
 
 def _candidate(lake: Lake, name: str) -> int:
     """Return the number of the newest version that is not active and was not replaced. Raises UsageError."""
-    from sinks.warehouse.views.generations import REPLACED, candidates
+    from sinks.warehouse.views.generations import REPLACED, other_generations
 
     manifest = lake.manifest()
     lake.view(name, manifest)
-    found = {number: state for number, state in candidates(name, manifest.views).items() if state.reason != REPLACED}
+    found = {
+        number: state for number, state in other_generations(name, manifest.views).items() if state.reason != REPLACED
+    }
     if not found:
         raise UsageError(
             f"{name} has no new version to swap to",

@@ -15,7 +15,7 @@ from cdc.telemetry import log
 from sinks.warehouse.cut_plan import left_behind
 from sinks.warehouse.lake import layout
 from sinks.warehouse.views.definition import BoundView, View, bind_each
-from sinks.warehouse.views.generations import Decided, decide, is_resting, runs, swapped
+from sinks.warehouse.views.generations import Decided, decide, is_resting, swapped, views_to_run
 from sinks.warehouse.views.keeper import ViewKeeper
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class CutViews:
         if manifest is None or not self._parts.views:
             return {}
         states = swapped(manifest.views, decided, self._parts.views)
-        views = runs(self._parts.views, decided, self._parts.texts)
+        views = views_to_run(self._parts.views, decided, self._parts.texts)
         return self._keeper.plans(structs.replace(manifest, views=states), end, views)
 
     def decided(self, manifest: Manifest | None) -> Decided:
@@ -75,7 +75,7 @@ class CutViews:
         decided = Decided(commit.pending.serve, commit.pending.texts)
         states = swapped(commit.views, decided, parts.views)
         commit.begin_views(states, decided.texts)
-        views = runs(parts.views, decided, parts.texts)
+        views = views_to_run(parts.views, decided, parts.texts)
         bound = list(self._bound(commit, views, commit.tables, manifest))
         self._keeper.keep(commit, manifest, complete=complete, plans=commit.pending.plans, views=bound)
         for view, number in decided.serve.items():

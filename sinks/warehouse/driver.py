@@ -245,7 +245,7 @@ class LakeDriver:
     ) -> dict[str, tuple[str, ...]]:
         """Apply one piece. `forms` covers all topics; a form that only this piece reveals is added to it."""
         parts, schemas, known = self._parts, work.schemas, _by_topic(work.schemas)
-        fold = TableWriter(parts.spark, parts.location, parts.committer, commit)
+        writer = TableWriter(parts.spark, parts.location, parts.committer, commit)
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}
         here = {topic: form for topic, form in forms.items() if topic in topics}
@@ -258,7 +258,7 @@ class LakeDriver:
             names = names_of(table, parts.settings)
             before = _schema_in(commit.tables, names)
             old = None if before is None else self._lake_table(schemas[(table.table, before)])
-            fold.fold(rows, table, old, names)
+            writer.write(rows, table, old, names)
             # Merges of scattered keys leave a mirror unsorted; sorted keys are found in few files.
             written |= {name: table.key if name == names.mirror else () for name in names.all}
         for topic, rows in self._reader.events(part, sorted(topics & work.choice.events.keys())):
@@ -300,10 +300,10 @@ class LakeDriver:
     def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit) -> None:
         """Create empty lake tables for captured tables without rows."""
         parts = self._parts
-        fold = TableWriter(parts.spark, parts.location, parts.committer, commit)
+        writer = TableWriter(parts.spark, parts.location, parts.committer, commit)
         for topic, names in choice.names.items():
             if not any(name in written for name in names.all):
-                fold.found(choice.tables[topic], names)
+                writer.create_missing(choice.tables[topic], names)
 
     def _forget(self, choice: Choice, commit: CutCommit) -> None:
         """Leave unwanted tables and views out of the cut: they would soon be older than the manifest."""

@@ -303,8 +303,8 @@ WORLDS: Final[tuple[tuple[Callable[[Scene], None], str, str], ...]] = (
     (role_that_does_not_exist, "MISCONFIGURED", ""),
     (database_that_does_not_exist, "MISCONFIGURED", ""),
     (no_table, "MISCONFIGURED", "cdc doctor"),
-    (key_changed, "MISCONFIGURED", "former key back"),
-    (key_type_changed, "MISCONFIGURED", "former type back"),
+    (key_changed, "MISCONFIGURED", "restore its former key"),
+    (key_type_changed, "MISCONFIGURED", "restore the former type"),
     (format_changed, "MISCONFIGURED", '[encode] format = "json"'),
 )
 

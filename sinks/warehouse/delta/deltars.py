@@ -55,7 +55,7 @@ from sinks.warehouse.delta.table_files import Action, Target
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Txn
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.object_disk import ObjectDisk
-from sinks.warehouse.lake.store_errors import translated
+from sinks.warehouse.lake.store_errors import translating_store_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -82,24 +82,24 @@ class DeltaRs:
 
     def version(self, table: str) -> int | None:
         """See `Committer`."""
-        with translated(table):
+        with translating_store_errors(table):
             opened = self._find(table)
             return None if opened is None else opened.version()
 
     def applied(self, table: str, app: str) -> int | None:
         """See `Committer`."""
-        with translated(table):
+        with translating_store_errors(table):
             opened = self._find(table)
             return None if opened is None else opened.transaction_version(app)
 
     def held(self, table: str, *, base: int | None, txn: Txn) -> int | None:
         """See `Committer`."""
-        with translated(table):
+        with translating_store_errors(table):
             return held_version(table, self._find(table), base, txn)
 
     def rows(self, table: str, version: int) -> int | None:
         """See `Committer`."""
-        with translated(table):
+        with translating_store_errors(table):
             opened = self._find(table)
             if opened is None or opened.version() != version:
                 return row_count(self._at(table, version))
@@ -142,7 +142,7 @@ class DeltaRs:
         filter: pc.Expression | None = None,  # noqa: A002 - as Arrow calls it
     ) -> pa.Table:
         """See `Committer`."""
-        with translated(table):
+        with translating_store_errors(table):
             wanted = None if columns is None else list(columns)
             return self._at(table, version).to_pyarrow_table(columns=wanted, filters=filter)
 
@@ -150,7 +150,7 @@ class DeltaRs:
         """See `Committer`."""
 
         def read() -> Iterator[pa.Table]:
-            with translated(table):
+            with translating_store_errors(table):
                 stored = self._at(table, version).to_pyarrow_dataset()
                 scanner = stored.scanner(batch_size=_PART_ROWS, batch_readahead=2, fragment_readahead=1)
                 for batch in scanner.to_batches():
@@ -160,17 +160,17 @@ class DeltaRs:
 
     def files(self, table: str, version: int) -> list[str]:
         """See `Committer`."""
-        with translated(table):
+        with translating_store_errors(table):
             return list(self._at(table, version).file_uris())
 
     def schema(self, table: str, version: int) -> pa.Schema:
         """See `Committer`."""
-        with translated(table):
+        with translating_store_errors(table):
             return columns_of(self._at(table, version))
 
     def vacuum(self, table: str, keep_versions: Collection[int]) -> int:
         """See `Committer`. deltalake lists and this deletes: deltalake's own vacuum makes two useless commits."""
-        with translated(table):
+        with translating_store_errors(table):
             opened = self._find(table)
             if opened is None:
                 return 0
@@ -185,7 +185,7 @@ class DeltaRs:
 
     def drop(self, table: str) -> None:
         """See `Committer`."""
-        with translated(table):
+        with translating_store_errors(table):
             if self._location.folder is None:
                 ObjectDisk(self._location, table).clear()
                 return
@@ -215,7 +215,7 @@ class DeltaRs:
         txn: Txn,
         write: Callable[[DeltaTable | None, CommitProperties], None],
     ) -> int:
-        with translated(table):
+        with translating_store_errors(table):
             opened = self._opened(table)
             held = held_version(table, opened, base, txn)
             if held is not None:

@@ -23,7 +23,7 @@ from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.delta.table_files import AT_ONCE, open_file, rows_in
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake.location import Location, Where
-from sinks.warehouse.lake.store_errors import translated
+from sinks.warehouse.lake.store_errors import translating_store_errors
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.spark.frames import frame_of_rows
 
@@ -124,7 +124,7 @@ def stored_rows(
             return rows_in(at, wanted).take(found) if len(found) else wanted.empty_table()
 
     parts = [wanted.empty_table()]
-    with translated(table), ThreadPoolExecutor(AT_ONCE, "lake-keys") as pool:
+    with translating_store_errors(table), ThreadPoolExecutor(AT_ONCE, "lake-keys") as pool:
         for part in pool.map(read, files):
             parts.append(part)
             if sum(one.num_rows for one in parts) > rows_max or sum(one.nbytes for one in parts) > bytes_max:

@@ -41,7 +41,7 @@ class LocalDisk:
     def read(self, name: str) -> bytes | None:
         """See `Disk`."""
         path = self._folder / name
-        with unready(path):
+        with translating_os_errors(path):
             try:
                 return path.read_bytes()
             except FileNotFoundError:
@@ -49,13 +49,13 @@ class LocalDisk:
 
     def names(self) -> list[str]:
         """See `Disk`."""
-        with unready(self._folder):
+        with translating_os_errors(self._folder):
             return [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
 
     def replace(self, name: str, data: bytes) -> None:
         """Write a temporary file, fsync it, rename it, and fsync the folder."""
         path = self._folder / name
-        with unready(path):
+        with translating_os_errors(path):
             self._folder.mkdir(parents=True, exist_ok=True)
             beside = path.with_name(f".{name}.tmp")
             with beside.open("wb") as file:
@@ -68,7 +68,7 @@ class LocalDisk:
     def remove(self, name: str) -> None:
         """Delete the file and fsync the folder."""
         path = self._folder / name
-        with unready(path):
+        with translating_os_errors(path):
             path.unlink(missing_ok=True)
             sync(self._folder)
 
@@ -83,7 +83,7 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def unready(path: Path) -> Iterator[None]:
+def translating_os_errors(path: Path) -> Iterator[None]:
     """Turn an operating system error about `path` into LakeUnready."""
     try:
         yield

@@ -36,7 +36,7 @@ _DETAIL_LENGTH_MAX: Final = 300
 
 
 @contextmanager
-def translated(table: str) -> Iterator[None]:
+def translating_store_errors(table: str) -> Iterator[None]:
     """Translate errors about `table`."""
     try:
         yield

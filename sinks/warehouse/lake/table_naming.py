@@ -20,17 +20,17 @@ _NAMES_SHOWN_MAX: Final = 20
 
 
 def quoted(name: str) -> str:
-    """Quote an identifier for Spark SQL."""
+    """Quote an identifier for Spark SQL: dots and quotes have a meaning in a name that is parsed."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def candidates(parts: Sequence[str], tables: Collection[str]) -> list[str]:
+def matching_tables(parts: Sequence[str], tables: Collection[str]) -> list[str]:
     """Return the lake tables (``mirror/public.orders`` ...) that a name of these parts can mean; exact ones if any."""
     found = _matching(parts, tables, str)
     return found or _matching(parts, tables, str.lower)
 
 
-def spelled(table: str) -> str:
+def sql_name(table: str) -> str:
     """Return a lake table's name in a query: ``mirror/public.Order-20lines`` is ``public.`Order lines```."""
     kind, _, folder = table.partition("/")
     if kind == "archive":
@@ -39,7 +39,7 @@ def spelled(table: str) -> str:
     return ".".join(parts if kind == "mirror" else [kind, *parts])
 
 
-def captured(table: str, complete: Collection[str]) -> str:
+def captured_table(table: str, complete: Collection[str]) -> str:
     """Return which captured table of `complete` (``schema.table``) a lake table is made of; empty if none."""
     for name in complete:
         schema, _, rest = name.partition(".")
@@ -50,7 +50,7 @@ def captured(table: str, complete: Collection[str]) -> str:
     return ""
 
 
-def there_is(name: str, shown: Sequence[str]) -> str:
+def known_names_hint(name: str, shown: Sequence[str]) -> str:
     """Return a hint with the known names and the one most like `name`; empty if there are none."""
     if not shown:
         return ""

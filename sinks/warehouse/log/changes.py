@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.window import WindowSpec
 
 from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.log.lake_columns import LakeTable
 from sinks.warehouse.log.span_batch import POSITION, ROW, UNFIT
 
@@ -112,7 +113,7 @@ def sequenced(changes: DataFrame, table: LakeTable) -> DataFrame:
 
 def unflat(flat: DataFrame, table: LakeTable) -> DataFrame:
     """Return a frame of changes from `sequenced` rows."""
-    row = fn.struct(*[_of(flat, column.name).alias(column.name) for column in table.columns])
+    row = fn.struct(*[flat[quoted(column.name)].alias(column.name) for column in table.columns])
     return flat.select(row.alias(ROW), *_META, UNFIT)
 
 
@@ -207,8 +208,8 @@ def _joined(known: DataFrame, previous: DataFrame, table: LakeTable, names: Sequ
 def _before(previous: DataFrame, table: LakeTable, names: Sequence[str], asked: DataFrame) -> DataFrame:
     """Return what the mirror has for the keys in `asked`: ``k<index>`` and, for each name, ``p<index>`` as a struct."""
     return previous.select(
-        *[_of(previous, name).alias(f"k{index}") for index, name in enumerate(table.key)],
-        *[fn.struct(_of(previous, name).alias("v")).alias(f"p{index}") for index, name in enumerate(names)],
+        *[previous[quoted(name)].alias(f"k{index}") for index, name in enumerate(table.key)],
+        *[fn.struct(previous[quoted(name)].alias("v")).alias(f"p{index}") for index, name in enumerate(names)],
     ).join(fn.broadcast(asked.select(*_keys(table)).distinct()), _keys(table), "left_semi")
 
 
@@ -223,9 +224,3 @@ def _left_alone(name: str) -> Column:
 
 def _flat(table: LakeTable, row: Column) -> list[Column]:
     return [row[column.name].alias(column.name) for column in table.columns]
-
-
-def _of(frame: DataFrame, name: str) -> Column:
-    """A column by its exact name, quoted, because dots and quotes have a meaning in a parsed name."""
-    escaped = name.replace("`", "``")
-    return frame[f"`{escaped}`"]

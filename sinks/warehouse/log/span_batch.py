@@ -341,13 +341,13 @@ def _unchanged(source: Column, newest: LakeTable, forms: Mapping[str, tuple[str 
             old: column.name for old, column in zip(form, newest.columns, strict=True) if old not in {None, column.name}
         }
         if renamed:
-            spelled = fn.create_map(*[fn.lit(name) for pair in renamed.items() for name in pair])
-            names = fn.when(source["schema_id"] == one, _translated(names, spelled)).otherwise(names)
+            renames = fn.create_map(*[fn.lit(name) for pair in renamed.items() for name in pair])
+            names = fn.when(source["schema_id"] == one, _translated(names, renames)).otherwise(names)
     return fn.when(source["unchanged"].isNotNull() | source["reselected"].isNotNull(), names)
 
 
-def _translated(names: Column, spelled: Column) -> Column:
-    return fn.transform(names, lambda name: fn.coalesce(spelled[name], name))
+def _translated(names: Column, renames: Column) -> Column:
+    return fn.transform(names, lambda name: fn.coalesce(renames[name], name))
 
 
 def _quoted_after(text: Column, field: str) -> Column:

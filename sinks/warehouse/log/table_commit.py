@@ -100,7 +100,7 @@ class TableWriter:
         self._tables = tables
         self._commit = commit
 
-    def found(self, table: LakeTable, names: Names) -> None:
+    def create_missing(self, table: LakeTable, names: Names) -> None:
         """Create the lake tables of a table without events, empty: a view may read a table that has no rows yet."""
         if self._commit.version(names.archive) is None:
             nothing = _schema(table, ARCHIVE_COLUMNS).empty_table()
@@ -113,7 +113,7 @@ class TableWriter:
             closes = rows.select([*table.key, VALID_TO_LSN, VALID_TO])
             self._commit.history(names.history, closes, rows, table.key, schema_id=table.schema_id)
 
-    def fold(self, rows: pa.Table, table: LakeTable, before: LakeTable | None, names: Names) -> None:
+    def write(self, rows: pa.Table, table: LakeTable, before: LakeTable | None, names: Names) -> None:
         """Apply the events of one topic.
 
         Args:

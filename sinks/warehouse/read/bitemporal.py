@@ -27,6 +27,7 @@ from pyspark.sql.window import WindowSpec
 
 from cdc.errors import UsageError
 from sinks.warehouse.lake.committer import OPEN, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.log.event_time import EFFECTIVE_COLUMNS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,13 +49,13 @@ def known_versions(history: DataFrame, key: Sequence[str], event_time: str, know
     kind = next(field.dataType for field in history.schema.fields if field.name == event_time)
     known = history.where(fn.col("_valid_from_lsn") < int(known_at))
     ended = fn.col(VALID_TO_LSN) < int(known_at)
-    shown = {name: _of(known, name) for name in history.columns if name != OPEN}
+    shown = {name: known[quoted(name)] for name in history.columns if name != OPEN}
     shown |= {name: fn.when(ended, fn.col(name)) for name in (VALID_TO_LSN, VALID_TO)}
     prepared = known.select(
         # One struct, so that no column of the table collides with the names below.
         fn.struct(*[column.alias(name) for name, column in shown.items()]).alias("r"),
-        *[_of(known, name).alias(f"k{index}") for index, name in enumerate(key)],
-        fn.coalesce(_of(known, event_time), _moment(fn.col("_valid_from"), kind)).alias("at"),
+        *[known[quoted(name)].alias(f"k{index}") for index, name in enumerate(key)],
+        fn.coalesce(known[quoted(event_time)], _moment(fn.col("_valid_from"), kind)).alias("at"),
         fn.struct("_valid_from_lsn", "_valid_from_ordinal").alias("place"),
     )
     keys = [f"k{index}" for index in range(len(key))]
@@ -119,9 +120,3 @@ def _utc(at: datetime | date | str) -> datetime:
     if not isinstance(at, datetime):
         return datetime(at.year, at.month, at.day, tzinfo=UTC)
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-
-def _of(frame: DataFrame, name: str) -> Column:
-    """Return a column by its exact name, quoted, because dots and quotes have a meaning in a parsed name."""
-    escaped = name.replace("`", "``")
-    return frame[f"`{escaped}`"]

@@ -17,7 +17,7 @@ from cdc.errors import LakeDamaged, UsageError
 from cdc.lsn import Lsn
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
-from sinks.warehouse.lake.table_naming import candidates, spelled, there_is
+from sinks.warehouse.lake.table_naming import known_names_hint, matching_tables, sql_name
 from sinks.warehouse.views.definition import table_names, temporary
 from sinks.warehouse.views.safety import check_reads
 
@@ -95,16 +95,19 @@ def _bound(found: exp.Query, manifest: Manifest) -> dict[str, tuple[str, int]]:
     bound: dict[str, tuple[str, int]] = {}
     for table in table_names(found):
         parts = tuple(part.name for part in table.parts)
-        meant = candidates(parts, tables)
+        meant = matching_tables(parts, tables)
         own = [view for view in views if len(parts) == 1 and view.lower() == f"views/{parts[0].lower()}"]
         meant += own
         name = ".".join(parts)
         if len(meant) > 1:
-            raise UsageError(f"{name} is ambiguous: {', '.join(map(spelled, meant))}", hint="name kind and schema, too")
-        if not meant:
-            shown = [*map(spelled, tables), *manifest.views]
             raise UsageError(
-                f"table {name} does not exist in the lake at {Lsn(manifest.end_lsn)}", hint=there_is(name, shown)
+                f"{name} is ambiguous: {', '.join(map(sql_name, meant))}", hint="name kind and schema, too"
+            )
+        if not meant:
+            shown = [*map(sql_name, tables), *manifest.views]
+            raise UsageError(
+                f"table {name} does not exist in the lake at {Lsn(manifest.end_lsn)}",
+                hint=known_names_hint(name, shown),
             )
         temp = temporary(meant[0])
         bound[temp] = views[meant[0]] if own else (meant[0], tables[meant[0]])

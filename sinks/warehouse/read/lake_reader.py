@@ -16,7 +16,7 @@ from sinks.warehouse.delta.pinned_version import pinned, row_count
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.manifest import Manifest, ManifestStore, ViewState
-from sinks.warehouse.lake.table_naming import candidates, spelled, there_is
+from sinks.warehouse.lake.table_naming import known_names_hint, matching_tables, sql_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,14 +103,14 @@ class Lake:
         if name in manifest.tables:
             return name
         parts = tuple(name.split("."))
-        found = candidates(parts, manifest.tables)
+        found = matching_tables(parts, manifest.tables)
         if "mirror" not in kinds:
-            found = [one for kind in kinds for one in candidates((kind, *parts), manifest.tables)] or found
+            found = [one for kind in kinds for one in matching_tables((kind, *parts), manifest.tables)] or found
         if len(found) == 1:
             return found[0]
         if found:
-            raise UsageError(f"{name} is ambiguous: {', '.join(map(spelled, found))}", hint="name the schema, too")
-        shown = [spelled(one) for one in manifest.tables if not kinds or one.partition("/")[0] in kinds]
+            raise UsageError(f"{name} is ambiguous: {', '.join(map(sql_name, found))}", hint="name the schema, too")
+        shown = [sql_name(one) for one in manifest.tables if not kinds or one.partition("/")[0] in kinds]
         raise _unknown(f"table {name} does not exist in the lake at {Lsn(manifest.end_lsn)}", name, shown)
 
     def view(self, name: str, manifest: Manifest) -> tuple[str, ViewState]:
@@ -279,4 +279,4 @@ def _quoted(name: str) -> str:
 
 
 def _unknown(message: str, name: str, names: Sequence[str]) -> UsageError:
-    return UsageError(message, hint=there_is(name, names) or "there are none")
+    return UsageError(message, hint=known_names_hint(name, names) or "there are none")

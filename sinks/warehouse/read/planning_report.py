@@ -10,7 +10,7 @@ from cdc.errors import UsageError
 from sinks.warehouse.delta.pinned_version import pinned, schema_json
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.manifest import Manifest, PlanRecord
-from sinks.warehouse.lake.table_naming import spelled
+from sinks.warehouse.lake.table_naming import sql_name
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation
 from sinks.warehouse.views.definition import BoundView, View, bind
@@ -63,7 +63,7 @@ def planned(lake: Lake, manifest: Manifest, views: Sequence[View], name: str) ->
             relations[one] = _view(lake, manifest, one, other, plans[other])
         plans[view.name] = plan_view(view.name, view.sql, relations)
         if view.name == name:
-            shown = {one: spelled(table) for one, table in view.tables.items()} | dict(view.views)
+            shown = {one: sql_name(table) for one, table in view.tables.items()} | dict(view.views)
             return PlannedView(view, plans[name], shown)
     raise AssertionError("unreachable")
 

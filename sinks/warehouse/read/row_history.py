@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdc.errors import UsageError
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
-from sinks.warehouse.lake.table_naming import captured, unescaped
+from sinks.warehouse.lake.table_naming import captured_table, unescaped
 from sinks.warehouse.read.lake_reader import Lake, columns_of, run_query
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def history_of(lake: Lake, manifest: Manifest, table: str, key: Mapping[str, Any
     named = _by_name(key, columns) if isinstance(key, Mapping) else _by_place(key, columns, known)
     changes = _changes(found, columns, named)
     topic = name.partition("/")[2]
-    shown = captured(name, manifest.position.complete) or unescaped(topic.partition(".")[2])
+    shown = captured_table(name, manifest.position.complete) or unescaped(topic.partition(".")[2])
     guessed = not isinstance(key, Mapping) and known is None
     if guessed:
         _check_guess(lake, manifest, shown, layout.mirror(*layout.split_table(shown, topic)), named)

@@ -268,13 +268,13 @@ class Jvm:
         """Whether it is still running."""
         return self._process.poll() is None
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """Describe how it ended; empty while it runs. Waits a moment for one that is about to end."""
         try:
             code = self._process.wait(_DYING_S)
         except subprocess.TimeoutExpired:
             return ""
-        return render_end(code, _last_words(self.folder.path.parent / "spark.out"))
+        return render_end(code, _last_line(self.folder.path.parent / "spark.out"))
 
     def end(self) -> None:
         """Close its input, kill it if it does not end, and remove its folder. It has ended on return. Repeatable."""
@@ -310,7 +310,7 @@ def _await_endpoint(
         if ended is not None or time.monotonic() > deadline:
             what = f"ended with {ended}" if ended is not None else f"did not answer within {within_s:.0f} s"
             raise LakeUnready(
-                f"Spark's JVM (Java {java.version}) {what}: {_last_words(output)}",
+                f"Spark's JVM (Java {java.version}) {what}: {_last_line(output)}",
                 hint="the file below has its whole output",
                 command=f"cat {shlex.quote(str(output))}",
                 path=str(output),
@@ -333,7 +333,7 @@ def _end(process: subprocess.Popen[bytes], *, deadline_s: float) -> None:
         process.wait()
 
 
-def _last_words(output: Path) -> str:
+def _last_line(output: Path) -> str:
     """Return the last informative line; lines of a stack trace are skipped."""
     text = output.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "    at "))]

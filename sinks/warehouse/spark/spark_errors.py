@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from cdc.errors import SinkGap, SparkFailed
-from sinks.warehouse.spark.spark_session import last_words
+from sinks.warehouse.spark.spark_session import exit_reason
 
 _LOST: Final = ("OffsetOutOfRangeException", "KAFKA_DATA_LOSS", "may have been lost", "aged out")
 
@@ -45,7 +45,7 @@ def translating_spark_errors(doing: str) -> Iterator[None]:
 def _failed(doing: str, cause: str, error: BaseException) -> SparkFailed:
     is_unanswered = isinstance(error, Py4JNetworkError | ConnectionError)
     # py4j raises its base class if the JVM ends during a call.
-    words = last_words() if is_unanswered or type(error) is Py4JError else ""
+    words = exit_reason() if is_unanswered or type(error) is Py4JError else ""
     what = "Spark's JVM is gone" if is_unanswered else f"Spark failed: {cause}"
     if words:
         what = f"Spark's JVM is gone: {words}"

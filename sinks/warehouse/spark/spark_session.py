@@ -140,10 +140,10 @@ def close_open_session() -> None:
         close_session(opened.session)
 
 
-def last_words() -> str:
+def exit_reason() -> str:
     """Describe how the JVM of the open session ended; empty if it runs or is not ours."""
     opened = _opened
-    return "" if opened is None or opened.jvm is None else opened.jvm.last_words()
+    return "" if opened is None or opened.jvm is None else opened.jvm.exit_reason()
 
 
 def java_program(machine: Machine) -> Java:

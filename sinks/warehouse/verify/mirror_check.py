@@ -22,6 +22,7 @@ from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.manifest import Manifest
+from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.log import span_batch
 from sinks.warehouse.log.cut_reader import read_schemas
 from sinks.warehouse.log.lake_columns import LakeTable, form_of
@@ -29,7 +30,7 @@ from sinks.warehouse.spark.spark_errors import translating_spark_errors
 from sinks.warehouse.verify.expected_rows import expected_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _EXAMPLES_MAX: Final = 5
 _RAW: Final = ("topic", "partition", "offset", "key", "value")
@@ -152,9 +153,9 @@ def _joined(table: LakeTable, want: DataFrame, have: DataFrame) -> DataFrame:
         fn.struct(*[fn.col("row")[name].alias(f"c{index}") for index, name in enumerate(names)]).alias("lc"),
     )
     right = have.select(
-        *[_column(have, key).alias(f"k{index}") for index, key in enumerate(table.key)],
-        fn.struct(_column(have, "_epoch"), _column(have, "_commit_lsn"), _column(have, "_ordinal")).alias("rp"),
-        fn.struct(*[_column(have, name).alias(f"c{index}") for index, name in enumerate(names)]).alias("rc"),
+        *[have[quoted(key)].alias(f"k{index}") for index, key in enumerate(table.key)],
+        fn.struct(have["_epoch"], have["_commit_lsn"], have["_ordinal"]).alias("rp"),
+        fn.struct(*[have[quoted(name)].alias(f"c{index}") for index, name in enumerate(names)]).alias("rc"),
     )
     agrees = [
         fn.col("lc")[f"c{index}"].eqNullSafe(fn.col("rc")[f"c{index}"]) | fn.array_contains("unsure", name)
@@ -186,8 +187,3 @@ def _report(table: LakeTable, compared: DataFrame) -> MirrorReport:
         frame.unpersist()
     found = {kind: counts.get(kind, 0) for kind in _KINDS}
     return MirrorReport(table.table, sum(counts.values()), **found, examples=examples)
-
-
-def _column(frame: DataFrame, name: str) -> Column:
-    quoted = name.replace("`", "``")
-    return frame[f"`{quoted}`"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake.location import Where
+from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.planner.relations import WEIGHT
 from sinks.warehouse.spark.frames import frame_of_rows
 
@@ -51,9 +52,7 @@ def _of_keys(frame: DataFrame, keys: DataFrame) -> DataFrame:
     """Return the rows of `frame` with one of these keys, whose columns have its names; a null equals a null."""
     from pyspark.sql import functions
 
-    def column(side: str, name: str) -> str:
-        return f"{side}.`{name.replace('`', '``')}`"
-
-    same = [functions.col(column("k", name)).eqNullSafe(functions.col(column("r", name))) for name in keys.columns]
+    named = map(quoted, keys.columns)
+    same = [functions.col(f"k.{name}").eqNullSafe(functions.col(f"r.{name}")) for name in named]
     matched = reduce(lambda one, two: one & two, same)
     return frame.alias("r").join(functions.broadcast(keys.alias("k")), matched, "left_semi")

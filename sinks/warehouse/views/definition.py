@@ -24,7 +24,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cdc.errors import ViewRefused
-from sinks.warehouse.lake.table_naming import candidates, quoted, spelled, there_is
+from sinks.warehouse.lake.table_naming import known_names_hint, matching_tables, quoted, sql_name
 from sinks.warehouse.views.determinism import Finding, check_beginning, check_foreign, check_tree, check_words, line_of
 from sinks.warehouse.views.header import Header, read_header
 from sinks.warehouse.views.macros import Expanded, check_as_of, expand, kinds_of
@@ -393,23 +393,23 @@ def _bind(view: View, names: dict[str, str], tables: Collection[str]) -> BoundVi
 
 def _resolve(view: View, found: Reference, names: dict[str, str], tables: Collection[str]) -> str:
     """Return the lake table or ``views/<name>`` that a name means."""
-    meant = candidates(found.parts, tables)
+    meant = matching_tables(found.parts, tables)
     own = names.get(found.parts[0].lower()) if len(found.parts) == 1 else None
     if own is not None:
         meant.append(f"views/{own}")
     if len(meant) == 1:
         return meant[0]
     if meant:
-        can_be = ", ".join(f"the view {one[6:]}" if one.startswith("views/") else spelled(one) for one in meant)
+        can_be = ", ".join(f"the view {one[6:]}" if one.startswith("views/") else sql_name(one) for one in meant)
         write = " or ".join(_explicit(one) for one in meant if not one.startswith("views/"))
         raise _refused(view.file, Finding(f"{found} is ambiguous: {can_be}", f"write {write}", found.line))
-    shown = [spelled(table) for table in tables] + [name for name in names.values() if name != view.name]
-    hint = there_is(str(found), shown) or "the lake has no tables yet"
+    shown = [sql_name(table) for table in tables] + [name for name in names.values() if name != view.name]
+    hint = known_names_hint(str(found), shown) or "the lake has no tables yet"
     raise _refused(view.file, Finding(f"table {found} does not exist", hint, found.line))
 
 
 def _explicit(table: str) -> str:
-    return f"mirror.{spelled(table)}" if table.startswith("mirror/") else spelled(table)
+    return f"mirror.{sql_name(table)}" if table.startswith("mirror/") else sql_name(table)
 
 
 def _refused(file: Path, finding: Finding) -> ViewRefused:

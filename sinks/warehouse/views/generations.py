@@ -173,7 +173,7 @@ def swapped(previous: Mapping[str, ViewState], decided: Decided, files: Sequence
     return found
 
 
-def runs(files: Sequence[View], decided: Decided, texts: TextStore) -> tuple[View, ...]:
+def views_to_run(files: Sequence[View], decided: Decided, texts: TextStore) -> tuple[View, ...]:
     """Return the views that a cut computes, each after the views it reads.
 
     The file's own view is used if its text is the one to compute. Raises LakeDamaged if another generation's text is
@@ -194,7 +194,7 @@ def is_resting(state: ViewState) -> bool:
     return state.reason in _RESTING
 
 
-def candidates(name: str, views: Mapping[str, ViewState]) -> dict[int, ViewState]:
+def other_generations(name: str, views: Mapping[str, ViewState]) -> dict[int, ViewState]:
     """Return the generations of a view that are not active: number -> state."""
     return _others(name, views)
 

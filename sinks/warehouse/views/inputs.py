@@ -21,7 +21,7 @@ from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.committer import DELETED
 from sinks.warehouse.lake.location import Where
-from sinks.warehouse.lake.table_naming import quoted, spelled, unescaped
+from sinks.warehouse.lake.table_naming import quoted, sql_name, unescaped
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
 from sinks.warehouse.spark.frames import frame_of_rows
 from sinks.warehouse.views.change_feed import view_feed
@@ -248,4 +248,4 @@ def named_in(text: str, columns: Iterable[str]) -> frozenset[str]:
 
 def _shown(table: str) -> str:
     """Return a table's name for people."""
-    return f"the view {unescaped(table.split('/')[1])}" if layout.is_view(table) else spelled(table)
+    return f"the view {unescaped(table.split('/')[1])}" if layout.is_view(table) else sql_name(table)

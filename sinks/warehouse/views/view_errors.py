@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from cdc.errors import SparkFailed, TailraceError, ViewRefused
-from sinks.warehouse.lake.table_naming import spelled
+from sinks.warehouse.lake.table_naming import sql_name
 from sinks.warehouse.views.definition import BoundView
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def failure(view: BoundView, error: PySparkException) -> TailraceError:
         return _refused(view, condition, "a value does not fit: use try_cast, try_divide or nullif")
     text = re.sub(r"\s*SQLSTATE:.*", "", str(error).splitlines()[0])
     for name, table in view.tables.items():
-        text = text.replace(f"`{name}`", spelled(table)).replace(name, spelled(table))
+        text = text.replace(f"`{name}`", sql_name(table)).replace(name, sql_name(table))
     for name, other in view.views.items():
         text = text.replace(f"`{name}`", other).replace(name, other)
     line = re.search(r"\bline (\d+)\b", str(error)) if view.view.dialect == "spark" else None

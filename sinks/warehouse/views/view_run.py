@@ -26,7 +26,7 @@ from cdc.errors import InvariantError, ViewRefused
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import Sums
 from sinks.warehouse.lake.location import Where
-from sinks.warehouse.lake.table_naming import captured, spelled
+from sinks.warehouse.lake.table_naming import captured_table, sql_name
 from sinks.warehouse.planner.choose import PlanName
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
@@ -216,11 +216,11 @@ class _Run:
     def obstacle(self, view: BoundView) -> str:
         """Return why it cannot be computed now; empty if it can."""
         for table in sorted(inputs(view)):
-            source = captured(table, self._cut.complete)
+            source = captured_table(table, self._cut.complete)
             if self._cut.complete.get(source) == SNAPSHOTTING:
                 return f"{source} is being snapshotted"
             if table not in self._cut.versions:
-                return f"{spelled(table)} is not in the lake yet"
+                return f"{sql_name(table)} is not in the lake yet"
         behind = sorted(self._behind & set(view.views.values()))
         return f"the view {behind[0]} is left behind" if behind else ""
 

@@ -9,7 +9,7 @@ import pytest
 
 from cdc.errors import ViewRefused
 from sinks.warehouse.lake import layout
-from sinks.warehouse.lake.table_naming import captured, spelled
+from sinks.warehouse.lake.table_naming import captured_table, sql_name
 from sinks.warehouse.views.definition import BoundView, View, bind, inputs, load_views, parse_view, read_view, temporary
 from tests.tidy.tree import ROOT
 
@@ -379,10 +379,10 @@ def test_the_sum_changes_with_the_text_and_with_what_its_names_mean() -> None:
 
 
 def test_lake_tables_are_spelled_as_a_query_names_them() -> None:
-    assert spelled("mirror/public.orders") == "public.orders"
-    assert spelled("mirror/public.Order-20lines") == "public.`Order lines`"
-    assert spelled("history/public.orders") == "history.public.orders"
-    assert spelled("archive/shop.public.orders") == "archive.`shop.public.orders`"
+    assert sql_name("mirror/public.orders") == "public.orders"
+    assert sql_name("mirror/public.Order-20lines") == "public.`Order lines`"
+    assert sql_name("history/public.orders") == "history.public.orders"
+    assert sql_name("archive/shop.public.orders") == "archive.`shop.public.orders`"
 
 
 def test_temporary_names_are_plain_and_distinct() -> None:
@@ -395,10 +395,10 @@ def test_temporary_names_are_plain_and_distinct() -> None:
 def test_a_lake_table_is_traced_to_the_captured_table_it_is_made_of() -> None:
     complete = {"public.orders": "complete", "public.Order lines": "snapshotting"}
 
-    assert captured("mirror/public.orders", complete) == "public.orders"
-    assert captured("history/public.Order-20lines", complete) == "public.Order lines"
-    assert captured("archive/shop.public.Order-20lines", complete) == "public.Order lines"
-    assert captured("archive/shop.events.order", complete) == ""
+    assert captured_table("mirror/public.orders", complete) == "public.orders"
+    assert captured_table("history/public.Order-20lines", complete) == "public.Order lines"
+    assert captured_table("archive/shop.public.Order-20lines", complete) == "public.Order lines"
+    assert captured_table("archive/shop.events.order", complete) == ""
 
 
 def test_a_name_that_was_cut_for_the_file_system_is_found() -> None:
