@@ -114,7 +114,7 @@ def test_statement_that_cannot_be_run_stops_the_start_by_name(capture: CaptureSi
 
     assert (stop["state"], stop["exit_code"]) == ("MISCONFIGURED", 3)
     assert "capture.heartbeat_query" in stop["message"]
-    assert "qualified" in stop["hint"]
+    assert "qualify" in stop["hint"]
 
 
 def test_statement_that_waits_for_a_lock_does_not_keep_capture_from_running(capture: CaptureSite) -> None:
