@@ -37,14 +37,14 @@ _PRELUDE: Final = """
 import json, os, sys, threading, time
 from pathlib import Path
 from cdc.artifacts.machine import Machine
-from cdc.artifacts.download_progress import Silent
-from sinks.warehouse import session
+from cdc.artifacts.download_progress import NoProgress
+from sinks.warehouse.spark import spark_session as session
 from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
 
 def opened():
     short_lived = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     options = SparkOptions(master="local[1]", memory="512m", options=short_lived, scratch=Path(sys.argv[1]))
-    return open_session(options, machine=Machine.here(), progress=Silent())
+    return open_session(options, machine=Machine.here(), progress=NoProgress())
 
 def alive(pid):
     return Path(f"/proc/{pid}").exists()
