@@ -87,7 +87,7 @@ def test_two_supervised_sinks_show_who_waits_his_writes_and_name_the_key_that_on
     assert {at: code for at, code in waited.items() if code != 200} == {refused: 409}
     assert told.code == 3
     assert named == [{"table": "public.t", "key": '{"id":1}'}]
-    assert "was refused" in told.err
+    assert "refused a record" in told.err
     assert "cdc dlq list" in told.err
     assert [(one["name"], one["state"], Lsn.parse(one["lsn"]) >= lsn) for one in listed] == [
         ("cache", "RUNNING", True),
