@@ -144,7 +144,8 @@ class Runner(RuleBasedStateMachine):
 
 
 PROFILE = settings(max_examples=80, stateful_step_count=STEPS)
-SEARCH = settings(PROFILE, phases=[Phase.generate])
+# The same examples in every profile: with fresh seeds a rare mutant may escape a short search.
+SEARCH = settings(PROFILE, phases=[Phase.generate], derandomize=True, database=None)
 
 
 def test_key_is_in_one_request_and_the_position_is_the_lowest_unfinished() -> None:
