@@ -122,7 +122,7 @@ def _keeps_the_value_read_later(
     ("name", "fault", "wanted"),
     [
         (None, None, {}),
-        ("_told", _keeps_values_of_deleted_rows, {1: "different"}),
+        ("_stated", _keeps_values_of_deleted_rows, {1: "different"}),
         ("fill", _keeps_the_value_read_later, {1: "different", 3: "different"}),
     ],
     ids=["no fault", "values of deleted rows kept", "not filled"],
