@@ -157,7 +157,7 @@ def test_configured_columns_that_cannot_be_the_key_are_refused(capture: CaptureS
     misspelt = capture.daemon({"source": {"keys": {"public.tt": ["id"]}}}).stopped_with()
 
     assert [(stop["state"], stop["exit_code"]) for stop in (not_shown, misspelt)] == [("MISCONFIGURED", 3)] * 2
-    assert "updates and deletes show (id) only" in not_shown["message"]
+    assert "updates and deletes show only (id)" in not_shown["message"]
     assert "'public.tt', which is not a captured table" in misspelt["message"]
 
 
