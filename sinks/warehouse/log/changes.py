@@ -17,7 +17,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 from pyspark.sql.window import WindowSpec
 
-from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.lake.committer import VALID_TO, VALID_TO_LSN
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.log.lake_columns import LakeTable
 from sinks.warehouse.log.span_batch import POSITION, ROW, UNFIT
@@ -61,25 +61,6 @@ def fill(changes: DataFrame, previous: DataFrame | None, table: LakeTable, colum
     }
     row = fn.struct(*[filled.get(column.name, fn.col(ROW)[column.name]).alias(column.name) for column in table.columns])
     return known.select(row.alias(ROW), *_META, UNFIT)
-
-
-def collapse(changes: DataFrame, table: LakeTable) -> DataFrame:
-    """Return one row per key, as of its newest event; tombstones do not count.
-
-    Columns: the table's, `sinks.warehouse.log.lake_columns.MIRROR_COLUMNS` and ``_deleted``. A deleted key has values
-    in its key columns only.
-    """
-    keyed = changes.where(fn.col("_op").isNotNull()).select(
-        *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)],
-        "_offset",
-        fn.struct(ROW, "_op", *POSITION).alias("event"),
-    )
-    newest = keyed.groupBy(*_keys(table)).agg(fn.max_by("event", "_offset").alias("event"))
-    return newest.select(
-        *_flat(table, fn.col("event")[ROW]),
-        *[fn.col("event")[name].alias(name) for name in POSITION],
-        (fn.col("event")["_op"] == "d").alias(DELETED),
-    )
 
 
 def sequenced(changes: DataFrame, table: LakeTable) -> DataFrame:
