@@ -172,7 +172,7 @@ class Reselect(Protocol):
 
         Waits a moment while a transaction is committed but not yet visible, so no Kafka transaction may be open. After
         that, the records stay incomplete and their rows follow later, whole. If that cannot be promised, it keeps
-        waiting. Returns False if told to stop while it waited; then nothing may be published, and nothing is lost.
+        waiting. Returns False if a stop was requested meanwhile; then nothing may be published, and nothing is lost.
 
         Raises SourceRefused if the role may not read a table, SourceUnreachable, RowRefused.
         """

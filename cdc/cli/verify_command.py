@@ -104,12 +104,12 @@ def _rows(
         if source:
             kept = [*tables] or (list(_tables_of(config, sink)) if sink is not None else [])
             of_source = verify_source(
-                config, kept, clock=clock, sample=sample, repair=repair, told=progress, wait_s=wait_s, say=say
+                config, kept, clock=clock, sample=sample, repair=repair, on_progress=progress, wait_s=wait_s, say=say
             )
         if sink is not None:
             with contextlib.closing(target_of(config, sink, applied_of(config, sink))) as target:
                 of_sink = verify_store(
-                    config, sink, target, tables, clock=clock, sample=sample, repair=repair, told=progress,
+                    config, sink, target, tables, clock=clock, sample=sample, repair=repair, on_progress=progress,
                     wait_s=wait_s, say=say,
                 )  # fmt: skip
     ok = bool(of_source or of_sink) and all(found.ok for found in (*of_source, *of_sink))

@@ -23,7 +23,7 @@ def document(source: Source, reading: WalReading | None) -> dict[str, Any] | Non
 
 
 def lines(wal: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Return label and text of each problem; nothing while all is well."""
+    """Return label and text of each problem; empty when there is none."""
     if wal is None:
         return []
     found = []

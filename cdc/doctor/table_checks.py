@@ -36,7 +36,7 @@ def check_tables(facts: SourceFacts, config: Config) -> list[Finding]:
 
 
 def check_table(table: SourceTable, rights: TableRights | None, *, reselect: bool = True) -> list[Finding]:
-    """Return the findings about one table; none if all is well. `reselect`: large values are read again."""
+    """Return the findings about one table; empty without problems. `reselect`: large values are read again."""
     if table.unpublishable:
         return [_finding(Level.WARNING, "unpublishable", table, f"is left out: {table.unpublishable}")]
     found = [*_schema(table), *_key(table, rights), *_leaves(table)]

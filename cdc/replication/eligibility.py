@@ -93,7 +93,7 @@ def not_readable(table: SourceTable, error: SourceRefused) -> LeftOut:
 
 
 def without_key(table: SourceTable) -> LeftOut:
-    """Return the entry for a table whose rows cannot be told apart."""
+    """Return the entry for a table whose rows cannot be distinguished."""
     return LeftOut(
         table.table,
         table.oid,

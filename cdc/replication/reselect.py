@@ -107,7 +107,7 @@ class Reselector:
         return True
 
     def _wait(self, reason: ReadDeferred, waits: _Waits) -> bool:
-        """Wait a moment before the next attempt. Returns False if told to stop."""
+        """Wait a moment before the next attempt. Returns False if a stop was requested."""
         if not waits.reported and self._clock.monotonic_s() - waits.began_s >= _REPORT_S:
             waits.reported = True
             log.get().warning("reselect_waiting", **log.error_fields(reason.error))

@@ -156,12 +156,12 @@ class Snapshots:
         self._topics[table] = data_topic(self._config.name, facts.namespace, facts.name)
         with self.hand_over.merging() as merger:
             known = merger.tables.get(table)
-            anew = known is None or known.relation != facts.oid
+            restart = known is None or known.relation != facts.oid
             if sweep:
-                anew = anew or not merger.tables.covers(table, facts.oid, Lsn(lsn))
+                restart = restart or not merger.tables.covers(table, facts.oid, Lsn(lsn))
             elif known is not None:
-                anew = anew or known.selective or (known.state == "complete" and known.ended < lsn)
-            if known is None or anew:
+                restart = restart or known.selective or (known.state == "complete" and known.ended < lsn)
+            if known is None or restart:
                 merger.requests.begin(table, facts.oid, Lsn(lsn), sweep_from=Lsn(lsn) if sweep else None)
                 return False
             return known.state not in {"begun", "stopped"}

@@ -193,7 +193,7 @@ def slot_lost(slot: SlotFacts, known_to: Lsn | None, wal_end: WalEnd) -> Tailrac
 def slot_unfit(
     config: Config, slot: SlotFacts, database: str, restored: Restored, wal_end: WalEnd
 ) -> TailraceError | None:
-    """There is no slot that a start could stream from or create."""
+    """The slot is of another plugin or database, or is missing although the log or the configuration requires it."""
     if slot.exists and not slot.being_made and (slot.plugin != "pgoutput" or slot.database != database):
         return SourceRefused(
             f"slot {slot.name!r} belongs to plugin {slot.plugin!r} and database {slot.database!r}",

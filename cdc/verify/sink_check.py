@@ -95,10 +95,10 @@ class _Suspect:
 
 
 def check_topic(
-    sides: SinkComparison, topic: Topic, told: Callable[[str, int], None] = lambda _, __: None
+    sides: SinkComparison, topic: Topic, on_progress: Callable[[str, int], None] = lambda _, __: None
 ) -> TableFindings:
-    """Compare one topic with the store and repair it if requested. `told` receives the step and a number of keys."""
-    check = _Check(sides, topic, told)
+    """Compare one topic with the store; repair it if requested. `on_progress` receives step and number of keys."""
+    check = _Check(sides, topic, on_progress)
     try:
         return check.run()
     finally:
@@ -106,10 +106,10 @@ def check_topic(
 
 
 class _Check:
-    def __init__(self, sides: SinkComparison, topic: Topic, told: Callable[[str, int], None]) -> None:
+    def __init__(self, sides: SinkComparison, topic: Topic, on_progress: Callable[[str, int], None]) -> None:
         self._sides = sides
         self._topic = topic
-        self._told = told
+        self._on_progress = on_progress
         self._states = KeyStates(topic.topic, sides.sample)
         self._places = [(topic.topic, partition) for partition in range(topic.partition_count)]
         self._at: dict[TopicPartition, int] = {}
@@ -126,7 +126,7 @@ class _Check:
         self._advance()
         self._found.offsets = {partition: at for (_, partition), at in self._at.items()}
         suspects = list(self._scan())
-        self._told("again", len(suspects))
+        self._on_progress("again", len(suspects))
         for some in slices(suspects, ROUND_KEYS):
             self._settle(some)
         for names in slices(self._states.unknown_names(), REQUEST_KEYS):
@@ -144,7 +144,7 @@ class _Check:
         for batch in self._sides.reader.read(self._at, until):
             self._states.take(batch)
             count += len(batch)
-            self._told("fold", count)
+            self._on_progress("fold", count)
         self._at = until
 
     def _scan(self) -> Iterator[bytes]:
@@ -278,16 +278,16 @@ class _Check:
         """Write the current state of each key; the store skips keys that changed since the check."""
         sides, topic = self._sides, self._topic.topic
         extra: list[StoredKey] = []
-        mend: list[tuple[Change, StoredKey | None]] = []
+        to_repair: list[tuple[Change, StoredKey | None]] = []
         for suspect in differing.values():
             newest = suspect.newest
             if newest is not None and newest.row is not None:
-                mend.append((newest, suspect.held))
+                to_repair.append((newest, suspect.held))
             elif suspect.held is not None:
                 extra.append(suspect.held)
         for some in slices(extra, REQUEST_KEYS):
             sides.target.remove(topic, some)
-        for pairs in slices(mend, REQUEST_KEYS):
+        for pairs in slices(to_repair, REQUEST_KEYS):
             changes = [change for change, _ in pairs]
             outcomes = sides.target.apply(changes)
             again = [

@@ -106,13 +106,18 @@ class SourceCheck:
     """Compares one table. Call `run` once, then `close`."""
 
     def __init__(
-        self, sides: SourceComparison, table: str, topic: str, rows: KeyedSource, told: Callable[[str, int], None]
+        self,
+        sides: SourceComparison,
+        table: str,
+        topic: str,
+        rows: KeyedSource,
+        on_progress: Callable[[str, int], None],
     ) -> None:
         self._sides = sides
         self._table = table
         self._topic = topic
         self._rows = rows
-        self._told = told
+        self._on_progress = on_progress
         self._form = sides.form(topic)
         self._states = KeyStates(topic, sides.sample, self._name, self._form)
         self._horizon = _Horizon()
@@ -128,7 +133,7 @@ class SourceCheck:
         self._fold(self._sides.cut(Lsn(0)))
         self._found.offsets = dict(self._at)
         suspects = self._scan()
-        self._told("again", len(suspects))
+        self._on_progress("again", len(suspects))
         for some in slices(suspects, ROUND_KEYS):
             self._settle(some)
         return self._found
@@ -146,7 +151,7 @@ class SourceCheck:
         for batch in self._sides.reader.read(start, until):
             self._states.take(batch)
             count += len(batch)
-            self._told("fold", count)
+            self._on_progress("fold", count)
             for key, of_key in records_by_key(batch).items() if watched else ():
                 if (name := self._name(key)) in watched:
                     came.setdefault(name, []).extend(of_key)
@@ -161,7 +166,7 @@ class SourceCheck:
             self._states.mark_seen(list(mine))
             suspects += [key for key, row in mine.items() if differs(row, known.get(key)) is not None]
             compared += len(mine)
-            self._told("compare", compared)
+            self._on_progress("compare", compared)
         extra = list(self._states.unseen())
         found.compared = compared + len(extra)
         return sorted({*suspects, *extra})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config
@@ -38,7 +39,7 @@ def verify_store(
     clock: Clock,
     sample: Sample,
     repair: bool,
-    told: ProgressCallback = lambda _, __, ___: None,
+    on_progress: ProgressCallback = lambda _, __, ___: None,
     wait_s: float = WAIT_S,
     say: Notify = silent,
 ) -> list[TableFindings]:
@@ -85,7 +86,7 @@ def verify_store(
             sample=sample,
             repair=repair,
         )
-        found = [check_topic(sides, topic, lambda what, n, topic=topic: told(topic.table, what, n)) for topic in topics]  # type: ignore[misc]
+        found = [check_topic(sides, topic, partial(on_progress, topic.table)) for topic in topics]
         whole = repair and not patterns and sample.share >= 1 and all(one.ok for one in found)
         if whole and not groups.members(group):
             woken(config, sink, clock, reader.end_offsets([topic.topic for topic in topics]))

@@ -41,7 +41,7 @@ def verify_source(
     clock: Clock,
     sample: Sample,
     repair: bool,
-    told: ProgressCallback = lambda _, __, ___: None,
+    on_progress: ProgressCallback = lambda _, __, ___: None,
     wait_s: float = WAIT_S,
     say: Notify = silent,
 ) -> list[TableFindings]:
@@ -71,17 +71,17 @@ def verify_source(
 
         columns = {table.table: [one.name for one in table.columns if one.name in table.key] for table in source.tables}
 
-        def mend(table: str, keys: Sequence[bytes]) -> Sequence[bytes]:
+        def request_repair(table: str, keys: Sequence[bytes]) -> Sequence[bytes]:
             named = [key for key in keys if _can_be_asked_for(key, columns[table])]
             with noticed(say, f"waiting for capture to read keys of {table} again; gives up after {wait_s:g} s"):
                 read_again(config, table, named, clock, wait_s)
             return named
 
         sides = SourceComparison(
-            reader=reader, cut=cut, clock=clock, sample=sample, repair=mend if repair else None, form=forms.of
+            reader=reader, cut=cut, clock=clock, sample=sample, repair=request_repair if repair else None, form=forms.of
         )
         tables = [table for table in source.tables if not patterns or matches(table.table, patterns)]
-        return [_check(config, source, connection, table, sides, told) for table in tables]
+        return [_check(config, source, connection, table, sides, on_progress) for table in tables]
 
 
 def _check(
@@ -90,7 +90,7 @@ def _check(
     connection: Connection,
     table: SourceTable,
     sides: SourceComparison,
-    told: ProgressCallback,
+    on_progress: ProgressCallback,
 ) -> TableFindings:
     topic = data_topic(config.name, table.namespace, table.name)
     shape = source.shape(table)
@@ -100,7 +100,7 @@ def _check(
         return TableFindings(table=table.table, topic=topic, problem=problem)
     rows = KeyedRows(connection, table, shape)
     with contextlib.closing(
-        SourceCheck(sides, table.table, topic, rows, lambda what, count: told(table.table, what, count))
+        SourceCheck(sides, table.table, topic, rows, lambda what, count: on_progress(table.table, what, count))
     ) as check:
         return check.run()
 

@@ -82,7 +82,7 @@ class RebuildContext:
 
     Attributes:
         paused: pauses the workers of the sink. Correctness does not depend on it, because writes to the old index are
-            blocked; without the pause the workers would only retry in vain.
+            blocked; without the pause the workers would retry without success.
         accept_refused: continue although records were refused.
         parallel: concurrent requests; request_records: keys per request.
     """

@@ -194,7 +194,7 @@ class SearchTarget:
 
     def repair_keys(self, changes: Sequence[Change], seen: Sequence[StoredKey | None]) -> None:
         """See `Target`. A document with a later version was written by another program, which increased the version."""
-        writes = [self._mended(place, change) for place, change in enumerate(changes)]
+        writes = [self._write_of(place, change) for place, change in enumerate(changes)]
         pairs = list(zip(writes, seen, strict=True))
         ahead = [pair for pair in pairs if pair[1] is not None and pair[1].version > pair[0].version]
         plain = [write for write, one in pairs if one is None or one.version <= write.version]
@@ -205,7 +205,7 @@ class SearchTarget:
         for index in sorted({write.into for write, _ in ahead}):
             self._lower(index, [(write, one) for write, one in ahead if write.into == index])
 
-    def _mended(self, place: int, change: Change) -> Write:
+    def _write_of(self, place: int, change: Change) -> Write:
         source = None if change.row is None else source_of(change.row, self._forms.get(change.schema_id, PLAIN))
         name, index = document_id(change.key), self._live[change.topic]
         return Write(place, change.topic, index, name, change.offset, source)

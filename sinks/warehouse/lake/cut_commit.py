@@ -266,7 +266,7 @@ class CutCommit:
             name=name,
             position=pending.position,
             tables=self._tables,
-            views={name: self._told(name, state) for name, state in self._views.items()},
+            views={name: self._recorded(name, state) for name, state in self._views.items()},
             unbuilt=self._unbuilt,
             committed_at_us=committed_at_us,
         )
@@ -326,7 +326,7 @@ class CutCommit:
     def _view_state(self, version: int, generation: int, sql_sha: str) -> ViewState:
         return ViewState(version=version, generation=generation, reason="", cut=self._pending.cut, sql_sha=sql_sha)
 
-    def _told(self, name: str, state: ViewState) -> ViewState:
+    def _recorded(self, name: str, state: ViewState) -> ViewState:
         """Add the text that made the state, and the highest generation number: no number is ever used twice."""
         view, _ = layout.split_beside(name)
         numbers = [state.newest, state.generation]
