@@ -37,6 +37,20 @@ def test_every_command_that_help_shows_loads() -> None:
     assert {"init", "doctor", "slot"} <= set(shown)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(["statsu"], "Did you mean 'status'?"), (["sink", "statsu"], "Did you mean 'status'?"), (["qqq"], "")],
+)
+def test_mistyped_command_is_answered_with_the_closest_one(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(arguments) == 2
+
+    err = capsys.readouterr().err
+    assert f"No such command '{arguments[-1]}'." in err
+    assert ("Did you mean" in err, meant in err) == (bool(meant), True)
+
+
 @pytest.mark.parametrize("arguments", [["nix"], ["slot", "list", "--nix"], ["slot"], ["--config"]])
 def test_wrong_usage_is_exit_2_on_stderr(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(arguments) == 2
