@@ -207,6 +207,13 @@ class TablePlanner:
                 "-- add a primary key, or set REPLICA IDENTITY USING INDEX, or list it in source.keyless",
             )
         key = tuple(_in_column_order(relation, key))
+        hidden = set(key).difference(column.name for column in relation.columns)
+        if hidden:
+            raise _Unfit(
+                "not_published",
+                f"its key column {min(hidden)!r} is not in the stream",
+                "-- publish every key column: a column list must contain the replica identity",
+            )
         types = self._types({column.type_oid for column in relation.columns})
         schema = table_schema(relation, key, types, self._encode)
         form = TopicForm(schema.key_form, schema.format)

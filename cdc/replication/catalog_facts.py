@@ -15,7 +15,7 @@ from typing import Final
 from cdc.lsn import Lsn
 from cdc.model.table_facts import CatalogScope, ColumnFacts, LeafFacts, TableFacts
 from cdc.patterns import matches
-from cdc.replication.catalog_queries import current_wal, reading
+from cdc.replication.catalog_queries import current_wal, one_snapshot, reading
 from cdc.replication.connect import Connection
 
 _DOING: Final = "read facts of tables"
@@ -157,7 +157,7 @@ def digests(connection: Connection, publication: str, selected: Sequence[str]) -
 def table_facts(connection: Connection, publication: str, oids: Collection[int]) -> dict[int, TableFacts]:
     """Return the facts of these tables, except those dropped meanwhile."""
     names = {"publication": publication, "oids": list(oids)}
-    with reading(_DOING):
+    with one_snapshot(connection, _DOING):
         tables = connection.execute(_TABLES, names).fetchall()
         parts = connection.execute(_LEAVES, names).fetchall()
         rows = connection.execute(_COLUMNS, names).fetchall()

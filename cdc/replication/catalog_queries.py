@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from cdc.lsn import Lsn
 from cdc.model.relation import ReplicaIdentity
@@ -138,6 +139,21 @@ def reading(doing: str) -> Iterator[None]:
         raise translate(error, doing) from error
 
 
+@contextmanager
+def one_snapshot(connection: Connection, doing: str) -> Iterator[None]:
+    """Run the queries of the block on one snapshot: DDL that commits between two of them is in none of their answers.
+
+    Nested blocks, and blocks inside an open transaction, use the snapshot of the outermost. Translates psycopg errors.
+    """
+    with reading(doing):
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            yield
+            return
+        with connection.transaction():
+            connection.execute("set transaction isolation level repeatable read, read only")
+            yield
+
+
 def source_identity(connection: Connection) -> SourceIdentity:
     """Return the server's identity. Cheap enough for every check."""
     with reading("identify the database"):
@@ -179,7 +195,7 @@ def tables_matching(
 
     A partition is left out if one of its ancestors is selected: its rows are published as rows of that table.
     """
-    with reading("list tables"):
+    with one_snapshot(connection, "list tables"):
         rows = {row[0]: row for row in connection.execute(_TABLES).fetchall()}
         parents = {oid: row[6] for oid, row in rows.items() if row[6] is not None}
         selected = {oid for oid, row in rows.items() if matches(f"{row[1]}.{row[2]}", patterns)}
@@ -222,7 +238,7 @@ def tables_matching(
 
 def key_columns(connection: Connection, oid: int, wanted: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the key columns of a table in key order; empty if it is gone or has no usable key over `wanted`."""
-    with reading("read the key of a table"):
+    with one_snapshot(connection, "read the key of a table"):
         row = connection.execute(_REPLICA_IDENTITY, {"oid": oid}).fetchone()
         indexes = _indexes(connection, [oid])
     return () if row is None else choose_key(ReplicaIdentity(row[0]), indexes.get(oid, ()), wanted).columns

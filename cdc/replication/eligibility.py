@@ -154,7 +154,7 @@ def _unpublished(
         problem = f"publication {name!r} publishes its partitions under their own names, not as their table"
         return LeftOut(table.table, table.oid, "partitions_apart", problem, statement, _owner_of(publication))
     if publication is not None and table.oid in publication.tables:
-        return None
+        return _without_key_column(table, publication)
     if not create:
         why = "source.create is false"
     elif publication is not None and not publication.owned:
@@ -168,6 +168,22 @@ def _unpublished(
     if publication is not None and not create and publication.owned and table.owned:
         by = _owner_of(publication)
     return LeftOut(table.table, table.oid, "not_published", problem, add_statement(name, [table]), by)
+
+
+def _without_key_column(table: SourceTable, publication: PublicationFacts) -> LeftOut | None:
+    """Return the entry for a published table whose column list leaves out a key column."""
+    hidden = [column for column in table.key if column not in publication.columns.get(table.oid, ())]
+    if not hidden:
+        return None
+    name, relation = _quoted(publication.name), _quoted(table.namespace, table.name)
+    return LeftOut(
+        table.table,
+        table.oid,
+        "not_published",
+        f"publication {publication.name!r} does not publish its key column {hidden[0]!r}",
+        f"alter publication {name} drop table {relation}; alter publication {name} add table {relation};",
+        _owner_of(publication),
+    )
 
 
 def _owner_of(publication: PublicationFacts) -> str:

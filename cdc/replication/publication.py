@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.errors import SourceRefused
-from cdc.replication.catalog_queries import reading
+from cdc.replication.catalog_queries import one_snapshot
 from cdc.replication.connect import Connection
 from cdc.replication.error_mapping import translate
 from cdc.replication.table_shape import SourceTable
@@ -104,7 +104,7 @@ class Ensured:
 
 def publication_facts(connection: Connection, name: str) -> PublicationFacts | None:
     """Return the publication of that name in this database; None if it does not exist."""
-    with reading(f"read publication {name!r}"):
+    with one_snapshot(connection, f"read publication {name!r}"):
         row = connection.execute(_FACTS, {"name": name}).fetchone()
         if row is None:
             return None

@@ -106,10 +106,11 @@ class TableJoins:
         if began_s < self._next_check_s:
             return
         config = self._config
-        tables = catalog_queries.tables_matching(
-            connection, config.source.tables, config.source.keyless, config.source.keys
-        )
-        facts = publication_facts(connection, config.publication)
+        with catalog_queries.one_snapshot(connection, "check the tables"):
+            tables = catalog_queries.tables_matching(
+                connection, config.source.tables, config.source.keyless, config.source.keys
+            )
+            facts = publication_facts(connection, config.publication)
         if facts is None:
             return  # the watch reports it
         left_out = self._still_unreadable(connection, tables)
@@ -188,16 +189,17 @@ class TableJoins:
     def _unfit_for_topic(self, tables: Sequence[SourceTable]) -> list[LeftOut]:
         """Return tables whose relations the planner skips, until the catalog shows them in another form."""
         found = []
+        before, self._unfit = self._unfit, {}
         for table in tables:
             known = self._planner.left_out.get(table.table)
             if known is None:
                 continue
             topic = data_topic(self._config.name, table.namespace, table.name)
             seen = table, known.reason == "no_topic" and self._accounts.exists(topic)
-            if self._unfit.get(table.table) == seen:
+            self._unfit[table.table] = seen
+            if before.get(table.table) == seen:
                 found.append(known)
             else:  # table or topic may have changed, so the table joins again, and the planner decides again
-                self._unfit[table.table] = seen
                 self._planner.left_out.pop(table.table, None)
                 self._captured.pop(table.oid, None)
         return found

@@ -127,6 +127,24 @@ def test_start_leaves_out_a_table_without_a_key_and_captures_the_others(capture:
     until(lambda: "public.keyless" in str(daemon.events("snapshot_complete")), "it joins by the statement shown")
 
 
+def test_table_that_is_published_without_its_key_column_is_left_out_alone_until_it_is(capture: CaptureSite) -> None:
+    daemon = first(capture)
+
+    capture.transaction(
+        "create table hidden (id int primary key, v text not null)",
+        f"alter publication {capture.slot} add table only hidden (v)",
+        "insert into hidden values (1, 'a')",
+    )
+    found = until_left_out(daemon, "public.hidden")
+    capture.sql("insert into first values (2, 'b')")
+    until_equal(capture, "first")
+
+    assert found["reason"] == "not_published"
+    capture.sql(*found["statement"].split("; "))
+    until_equal(capture, "hidden")
+    until(lambda: not left_out(daemon), "it is not left out any more")
+
+
 def test_very_first_start_leaves_out_a_table_without_a_key(capture: CaptureSite) -> None:
     capture.sql("create table keyless (id int not null)")
 

@@ -87,3 +87,17 @@ def test_unlogged_and_foreign_tables_are_never_captured() -> None:
 
     assert [one.reason for one in judged.left_out] == ["unlogged", "foreign"]
     assert set(REASONS) >= {one.reason for one in judged.left_out}
+
+
+def test_a_table_whose_column_list_lacks_a_key_column_is_left_out_alone() -> None:
+    good, bad = table("good"), replace(table("bad"), oid=table("good").oid + 1)
+    facts = publication(good, bad)
+    hidden = replace(facts, columns={**facts.columns, bad.oid: frozenset({"v"})})
+
+    judged = judge([good, bad], hidden, name="p", create=True)
+
+    assert judged.captured == (good,)
+    (found,) = judged.left_out
+    assert (found.table, found.reason) == (bad.table, "not_published")
+    assert "does not publish its key column 'id'" in found.problem
+    assert found.statement.startswith('alter publication "cdc_shop" drop table "public"."bad";')

@@ -1,0 +1,77 @@
+"""DDL that commits between two queries of one reading is in none of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import psycopg
+import pytest
+
+from cdc.config.secret import Secret
+from cdc.replication.catalog_facts import table_facts
+from cdc.replication.catalog_queries import key_columns, tables_matching
+from cdc.replication.connect import Connection, connect
+from cdc.replication.publication import publication_facts
+
+if TYPE_CHECKING:
+    from tests.fixtures.servers.running_servers import Database
+
+    Read = Callable[[Connection, int], object]
+
+_MADE: Final = (
+    "create table t (v text not null)",
+    "insert into t values ('a')",
+    "create publication p for table only t",
+)
+_READINGS: Final[dict[str, Read]] = {
+    "tables": lambda source, _: tables_matching(source, ["public.t"]),
+    "key": lambda source, oid: key_columns(source, oid),
+    "facts": lambda source, oid: table_facts(source, "p", [oid]),
+    "publication": lambda source, _: publication_facts(source, "p"),
+}
+# A new key column fills the table again: name, columns, indexes, file node and publication change in one statement.
+_DDL: Final = "alter table t add column id bigint generated always as identity primary key"
+
+
+class _Between:
+    """A connection on which `ddl` commits after the query number `after`."""
+
+    def __init__(self, source: Connection, after: int, ddl: Callable[[], None]) -> None:
+        self._source, self._left, self._ddl = source, after, ddl
+
+    def execute(self, *query: Any) -> Any:
+        answer = self._source.execute(*query)
+        if "from" in str(query[0]):
+            self._left -= 1
+            if self._left == 0:
+                self._ddl()
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
+@pytest.mark.parametrize("after", [1, 2])
+@pytest.mark.parametrize("reading", _READINGS)
+def test_ddl_between_two_queries_of_a_reading_is_in_none_of_their_answers(
+    database: Database, reading: str, after: int
+) -> None:
+    ran: list[bool] = []
+    with connect(Secret(database.dsn)) as source, psycopg.connect(database.dsn, autocommit=True) as admin:
+        for statement in _MADE:
+            admin.execute(statement.encode())
+        found = admin.execute("select 't'::regclass::oid::int8").fetchone()
+        assert found is not None
+        read = _READINGS[reading]
+        before = read(source, found[0])
+
+        def ddl() -> None:
+            admin.execute(_DDL.encode())
+            ran.append(True)
+
+        seen = read(cast("Connection", _Between(source, after, ddl)), found[0])
+
+        assert ran
+        assert seen == before
+        assert read(source, found[0]) != before
