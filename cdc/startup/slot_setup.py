@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from cdc.config.settings import Config
@@ -11,6 +11,7 @@ from cdc.lsn import Lsn
 from cdc.model.timeline import TimelineSwitch
 from cdc.replication import catalog_queries
 from cdc.replication.blockers import Blocker
+from cdc.replication.catalog_facts import names_of
 from cdc.replication.connect import Connection, connect
 from cdc.replication.generated_columns import publish_generated
 from cdc.replication.publication import Ensured, PublicationFacts, ensure_publication, publication_facts
@@ -25,6 +26,9 @@ class SourceServer(Protocol):
 
     def publication(self) -> PublicationFacts | None:
         """Return the current publication; None if it does not exist."""
+
+    def existing(self, oids: Collection[int]) -> frozenset[int]:
+        """Return those of the pg_class.oid values that still exist."""
 
     def publish(self, tables: Sequence[SourceTable]) -> Ensured:
         """Create the publication, or add missing tables, if the configuration allows it."""
@@ -56,6 +60,10 @@ class PostgresServer:
     def publication(self) -> PublicationFacts | None:
         """See `SourceServer.publication`."""
         return publication_facts(self._sql, self._config.publication)
+
+    def existing(self, oids: Collection[int]) -> frozenset[int]:
+        """See `SourceServer.existing`."""
+        return frozenset(names_of(self._sql, oids))
 
     def publish(self, tables: Sequence[SourceTable]) -> Ensured:
         """See `SourceServer.publish`."""

@@ -119,6 +119,9 @@ def publish_tables(config: Config, source: Source, server: SourceServer, restore
         missing = [one for one in source.left_out if one.reason == "not_published"]
         selected = [(table.table, table.oid) for table in source.published]
         selected += [(one.table, one.oid) for one in missing]
+        # A table that was dropped since `source` was read is not in the publication. Its rows are gone, not missing.
+        there = server.existing([oid for _, oid in selected])
+        selected = [(table, oid) for table, oid in selected if oid in there]
         refuse(start_rules.unpublished(name, facts, restored, selected, server.wal_end))
     ensured = server.publish(source.published)
     if ensured.altered:

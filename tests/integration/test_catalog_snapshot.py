@@ -26,7 +26,7 @@ _MADE: Final = (
 )
 _READINGS: Final[dict[str, Read]] = {
     "tables": lambda source, _: tables_matching(source, ["public.t"]),
-    "key": lambda source, oid: key_columns(source, oid),
+    "key": key_columns,
     "facts": lambda source, oid: table_facts(source, "p", [oid]),
     "publication": lambda source, _: publication_facts(source, "p"),
 }

@@ -8,7 +8,7 @@ tests/property/histories.py has the same rule). After a crash of the server, the
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -239,6 +239,10 @@ class ServerDoor:
 
     def publication(self) -> PublicationFacts | None:
         return self.postgres.publication()
+
+    def existing(self, oids: Collection[int]) -> frozenset[int]:
+        self.postgres.reachable()
+        return frozenset(oids)
 
     def publish(self, tables: Sequence[SourceTable]) -> Ensured:
         return self.postgres.publish(tables)
