@@ -9,7 +9,7 @@ from tests.tidy.tree import ROOT, text_of
 
 _ROWS: Final = [
     *(f"A{number}" for number in range(1, 15)),
-    *("B3", "B6", "B7"),
+    *("B3", "B6", "B7", "B8"),
     *(f"C{number}" for number in range(1, 11)),
     *(f"D{number}" for number in range(1, 9)),
     *(f"E{number}" for number in range(1, 8)),
