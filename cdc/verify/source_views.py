@@ -100,10 +100,11 @@ class SourceViews:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long to wait for the lake, and how long one query may take on PostgreSQL, in seconds."""
+    """How long to wait for the lake, how long one query may take on PostgreSQL, and all of them, in seconds."""
 
     wait_s: float = WAIT_S
     statement_s: float = STATEMENT_S
+    total_s: float = float("inf")
 
 
 def check_views_at_source(
@@ -179,6 +180,7 @@ class _Check:
         self._start: Mapping[tuple[str, int], int] = {}
         self._tables: list[SourceTable] = []
         self._deltas: dict[int, TableDelta] = {}
+        self._end_s = clock.monotonic_s() + limits.total_s
 
     def round(self, names: Sequence[str], reports: dict[str, SourceViewReport]) -> Manifest:
         """Compare these views in one snapshot at one cut, which is returned."""
@@ -241,6 +243,8 @@ class _Check:
         def failed(state: State, reason: str) -> SourceViewReport:
             return SourceViewReport(name=name, cut=manifest.cut, state=state, reason=reason)
 
+        if self._clock.monotonic_s() > self._end_s:
+            return failed("not_compared", f"the other views took {self._limits.total_s:g} s")
         state = manifest.views.get(name)
         if state is None:
             return failed("not_compared", "it is no longer in the lake")
