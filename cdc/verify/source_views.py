@@ -58,6 +58,7 @@ _DATA_ERROR: Final = "22"  # SQLSTATE class: the query cannot have a result
 _GROUPING_ERROR: Final = "42803"
 _UNDEFINED_COLUMN: Final = "42703"
 _QUERY_CANCELED: Final = "57014"
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -264,12 +265,15 @@ class _Check:
             sqlstate = (cause.sqlstate if isinstance(cause, psycopg.Error) else None) or ""
             if not sqlstate or sqlstate.startswith(("57P", "08")):
                 raise
-            return failed(*self._judged(sqlstate, error))
+            return failed(*self._judged(sqlstate, type(cause).__name__, error))
 
-    def _judged(self, sqlstate: str, error: TailraceError) -> tuple[State, str]:
+    def _judged(self, sqlstate: str, condition: str, error: TailraceError) -> tuple[State, str]:
         """Return what an error of a view's query means."""
         if sqlstate.startswith(_DATA_ERROR):
-            return "different", f"PostgreSQL has no result, but the view has rows: {error.message}"
+            # The message of such an error can contain a value of a row.
+            return "different", f"PostgreSQL raises {condition} ({sqlstate}), but the view has rows"
+        if sqlstate == _LOCK_NOT_AVAILABLE:
+            return "undecided", "another session holds a lock on one of its tables"
         if sqlstate == _GROUPING_ERROR and self._deltas:
             return (
                 "undecided",
@@ -280,7 +284,7 @@ class _Check:
         if sqlstate == _QUERY_CANCELED:
             limit = f"its query took longer than {self._limits.statement_s:g} s on PostgreSQL"
             return "not_compared", f"{limit}; raise --statement-timeout"
-        return "not_compared", f"{error.message}; {error.hint}" if error.hint else error.message
+        return "not_compared", "; ".join(part for part in (error.message, error.hint, error.command) if part)
 
     def _compared(
         self, name: str, texts: Mapping[str, ViewText | str], query: _Query, manifest: Manifest
