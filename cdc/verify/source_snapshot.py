@@ -1,9 +1,9 @@
 """A snapshot of PostgreSQL in which the queries of views run, for `cdc views check --source`. Changes nothing.
 
 The snapshot holds no lock while the check waits for the lake: a lock would block DDL, and a waiting DDL would block
-every other session. So it compares file nodes instead. A rewrite or TRUNCATE is not covered by a snapshot: the table would
-read as empty or as it is later. The file nodes are read before the snapshot and again behind the queries, when the
-queries' own locks still hold.
+every other session. So it compares file nodes instead. A rewrite or TRUNCATE is not covered by a snapshot: the table
+would read as empty or as it is later. The file nodes are read before the snapshot and again behind the queries, when
+the queries' own locks still hold.
 """
 
 from __future__ import annotations
