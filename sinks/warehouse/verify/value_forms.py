@@ -21,6 +21,7 @@ _WHOLE: Final = frozenset({"smallint", "integer", "bigint", "oid"})
 _FLOATS: Final = frozenset({"real", "double precision"})
 _JSON: Final = frozenset({"json", "jsonb"})
 _MOMENTS: Final = frozenset({"timestamp without time zone", "timestamp with time zone"})
+_PLAIN_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
 _MOMENT: Final = re.compile(r"(\d{4,}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d+)?)(Z|[+-]\d\d(?::\d\d)?)?")
 
 
@@ -88,13 +89,15 @@ def _plain(value: Any, kind: str) -> str:
 
 def _number(text: str) -> str:
     """Return a number without trailing zeros of its fraction."""
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        return text
-    if not value.is_finite():
-        return str(value)
-    plain = f"{value:f}"
+    plain = text
+    if not _PLAIN_NUMBER.fullmatch(text):
+        try:
+            value = Decimal(text)
+        except InvalidOperation:
+            return text
+        if not value.is_finite():
+            return str(value)
+        plain = f"{value:f}"
     plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
     return "0" if plain in {"-0", ""} else plain
 
