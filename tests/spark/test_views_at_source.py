@@ -183,7 +183,6 @@ def test_views_equal_postgresql_under_load_and_a_changed_row_is_found(
         began_s, rounds, from_log = time.monotonic(), 0, 0
         while rounds < 4 or (time.monotonic() - began_s < 20 and not from_log):
             reports = _checked(config, lake)
-            print({name: (report.state, report.replaced, report.found.rows) for name, report in reports.items()})
             for name in _CHECKABLE:
                 assert reports[name].ok, reports[name]
             assert {reports[name].state for name in _VIEWS if name not in _CHECKABLE} == {"not_checkable"}
