@@ -1,4 +1,4 @@
-"""`cdc views plan`, `explain` and `check`: how a view can be updated, how it was, and whether its rows are right."""
+"""`cdc views plan` and `explain`: how a view can be updated, and how it was."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
 from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option
-from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
+from cdc.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from sinks.warehouse.views.definition import View
@@ -41,7 +40,7 @@ def plan_command(name: str, folder: Path | None, lake_path: str | None, config_p
 
     found = choose_lake(config_path, lake_path)
     lake = Lake(found.location)
-    document = planned(lake, lake.manifest(), _views(found, folder), name).document()
+    document = planned(lake, lake.manifest(), views_in(found, folder), name).document()
     if as_json:
         output.show_json(document)
         return EXIT_OK
@@ -99,76 +98,8 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
     return EXIT_OK
 
 
-@click.command("check")
-@click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Check every view of the lake.")
-@click.option("--at", "at", metavar="LSN|CUT", help="Check at an older cut  [default: the newest].")
-@views_option
-@lake_option
-@config_option
-@json_option
-def check_command(
-    name: str | None,
-    *,
-    everything: bool,
-    at: str | None,
-    folder: Path | None,
-    lake_path: str | None,
-    config_path: Path | None,
-    as_json: bool,
-) -> int:
-    """Compare a view with the result of its query over the same cut.
-
-    Starts Spark. Rows count as near when they differ only in floats, by a billionth, or in estimates of sketches. Both
-    depend on the order of rows, so near rows are not an error. Row values are not shown. Exit code 1 when a view
-    differs or could not be compared.
-    """
-    from cdc.cli.progress_bars import DownloadBars
-    from cdc.run.app import check_lake_views
-    from sinks.warehouse.read.lake_reader import parse_at
-
-    if (name is None) == (not everything):
-        raise UsageError("name a view or pass --all", command="cdc views check --all")
-    found = choose_lake(config_path, lake_path)
-    views = _views(found, folder)
-    with DownloadBars() as bars, output.waiting("computing the views"):
-        cut, reports = check_lake_views(
-            found.location,
-            views,
-            [] if name is None else [name],
-            at=None if at is None else parse_at(at),
-            progress=bars,
-        )
-    ok = all(report.ok for report in reports)
-    if as_json:
-        rows = [
-            {
-                "name": report.name,
-                "cut": report.cut,
-                "rows": report.rows,
-                "missing": report.missing,
-                "extra": report.extra,
-                "near": report.near,
-                "problem": report.problem or None,
-            }
-            for report in reports
-        ]
-        output.show_json({"ok": ok, "cut": cut, "views": rows})
-        return EXIT_OK if ok else EXIT_FAILED
-    numbers = ("cut", "rows", "missing", "extra", "near")
-    shown = output.table("view", *numbers, "", right=numbers)
-    for report in reports:
-        mark = Text("✓", style="bold green") if report.ok else Text("✗", style="bold red")
-        counts = (report.cut, report.rows, report.missing, report.extra, report.near)
-        shown.add_row(output.plain(report.name), *(f"{count:,}" for count in counts), mark)
-    output.show_table(shown)
-    for report in reports:
-        if report.problem:
-            output.note(f"{report.name}: not compared: {report.problem}")
-    return EXIT_OK if ok else EXIT_FAILED
-
-
-def _views(found: LakeChoice, folder: Path | None) -> tuple[View, ...]:
+def views_in(found: LakeChoice, folder: Path | None) -> tuple[View, ...]:
+    """Return the views of a folder, by default the one that the sink names. Raises UsageError, ViewRefused."""
     from sinks.warehouse.views.definition import load_views
 
     folder = folder or found.views

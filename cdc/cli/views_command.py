@@ -14,7 +14,8 @@ from cdc.cli import output, view_query_command, view_swap_command
 from cdc.cli.command_options import config_option, json_option
 from cdc.cli.lake_choice import LakeChoice, choose_lake, grid, json_value, lake_option
 from cdc.cli.view_chart_command import chart
-from cdc.cli.view_plan_command import check_command, explain_command, plan_command
+from cdc.cli.view_check_command import check_command
+from cdc.cli.view_plan_command import explain_command, plan_command
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_OK, UsageError, ViewRefused
 

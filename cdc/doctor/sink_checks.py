@@ -9,6 +9,7 @@ from typing import Final
 from cdc.config.settings import Applied, Cache, Config, Plugin, Search, Warehouse
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.sink_rights import MissingRights, missing_group_rights, missing_lake_rights, missing_topic_rights
+from cdc.doctor.view_checks import examine_views
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.group_offsets import GroupAdmin
@@ -46,6 +47,8 @@ def _lake(config: Config, name: str, settings: Warehouse, timeout_s: float | Non
         yield _of(name, Level(level), what, message, command)
     if timeout_s is None:
         return
+    if lake.has_views(settings):
+        yield from examine_views(config, name, settings)
     admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
     views = lake.published(settings)
     state = f"topic {sink_state_topic(config.name, name)}"

@@ -36,6 +36,12 @@ def checkup(config: Config, settings: Warehouse) -> Iterator[StoreFinding]:
         yield StoreFinding("ok", "views", f"{len(views)} views in {settings.views}, {sent} published as topics")
 
 
+def has_views(settings: Warehouse) -> bool:
+    """Return whether the newest cut has a view."""
+    current = ManifestStore(Location.configured(settings)).current()
+    return current is not None and bool(current.views)
+
+
 def published(settings: Warehouse) -> list[str]:
     """Return the names of the views that are published as topics. Raises ViewRefused."""
     return [view.name for view in views_of(settings) if view.header.publish]
