@@ -1,4 +1,4 @@
-"""`cdc verify` on Valkey: rows and versions that somebody else wrote are found and mended, in every mode."""
+"""`cdc verify` on Valkey finds and repairs rows and versions that another program wrote, in every mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters on a real broker: kept over owners and kills, tried again by command, never passed over in silence."""
+"""Dead letters on a real broker: kept across owners and kills, retried by command, never skipped silently."""
 
 from __future__ import annotations
 

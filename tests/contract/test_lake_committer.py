@@ -1,4 +1,4 @@
-"""What every committer promises to a cut: once, on the right version, nothing lost, nothing of others overwritten."""
+"""The contract of every committer: a cut is written once, on the right version, and foreign commits are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cut as the driver makes it: order, what a second attempt finds, and what the manifest then says."""
+"""A cut as the driver makes it: the order, a second attempt, and the resulting manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking into a lake without Spark: `cdc views` and `cdc history`, and what they stand on."""
+"""Reading a lake without Spark: `cdc views`, `cdc history` and the code below them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc views query`, `compare`, `swap` and `rollback`, and how long a cut can be read; without Spark."""
+"""`cdc views query`, `compare`, `swap` and `rollback`, and how long a cut stays readable; without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A consumer on a real database: effects once, in the order of their key, whatever is delivered again or refused."""
+"""A consumer on a real database: effects once, in key order, with repeated deliveries and refused events."""
 
 from __future__ import annotations
 

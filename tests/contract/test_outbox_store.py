@@ -1,4 +1,4 @@
-"""The event store on a real database: appends at an expected version, states that are folds, read models anew."""
+"""The event store on a real database: appends at an expected version, folded states, rebuilt read models."""
 
 from __future__ import annotations
 

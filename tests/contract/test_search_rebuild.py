@@ -1,4 +1,4 @@
-"""A new index takes the place of the live one while rows are written and read, and the way back."""
+"""A new index replaces the live one under writes and reads, and the rollback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenSearch as a store keeps the promises of every `Target`, and those of its own."""
+"""OpenSearch as a store: the contract of every `Target`, and behaviour of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc verify` on OpenSearch: documents that somebody edited, removed or added by its API are found and mended."""
+"""`cdc verify` on OpenSearch finds and repairs documents that were edited, removed or added by its API."""
 
 from __future__ import annotations
 

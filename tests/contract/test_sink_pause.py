@@ -1,4 +1,4 @@
-"""Pausing a sink on a real broker, and what is seen of it from outside."""
+"""Pausing a sink on a real broker, and its state as other processes see it."""
 
 from __future__ import annotations
 

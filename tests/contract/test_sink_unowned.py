@@ -1,4 +1,4 @@
-"""A worker that dies between the two rounds of a rebalance leaves partitions to nobody; a broker deals them again."""
+"""Partitions that a worker orphans when it is killed between the two rounds of a rebalance are assigned again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches on a real Valkey: they converge whatever is repeated and reordered, and readers see rows and nothing else."""
+"""Caches on a real Valkey converge under repetition and reordering, and readers see only rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo as a new user runs it, but shorter: it ends with a proof, and the proof can fail."""
+"""The demo as a new user runs it, but shorter: it ends with a comparison, which can fail."""
 
 from __future__ import annotations
 

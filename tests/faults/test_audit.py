@@ -1,4 +1,4 @@
-"""The read-back audit on a real broker: it names what others did to the log, and accuses no log that is whole."""
+"""The audit on a real broker: it names what other programs did to the log, and reports no intact log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that does not let us in: named stop where a person must act, waiting where time may help (C7, F4)."""
+"""A broker that refuses access: a named stop if an operator must act, waiting if time may help (C7, F4)."""
 
 from __future__ import annotations
 

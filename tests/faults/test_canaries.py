@@ -1,4 +1,4 @@
-"""No secret and no value of a row in anything that capture says, whatever goes wrong (F1).
+"""Output of capture never contains a secret or a row value, whatever fails (F1).
 
 Canaries stand in every password and in rows, keys and conditions. What is looked through: logs and tracebacks, /status,
 /metrics, the output of commands, and the control topics, which operators read and share.

@@ -1,4 +1,4 @@
-"""Where changes cannot be had any more, capture stops in state GAP and names the range; it never goes on silently.
+"""If changes are no longer available, capture stops in state GAP and names the range; it never continues silently.
 
 Faults A1, A4, A5 and A7 of docs/reference/faults.md.
 """

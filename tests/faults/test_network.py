@@ -1,4 +1,4 @@
-"""The network between: silence, resets, crumbs; requests to Kafka that arrive late, or whose answer never does.
+"""Network faults: silence, resets, tiny packets, and requests to Kafka that are late or lost.
 
 Faults C2, C3 and C4 of docs/reference/faults.md, against the real broker.
 """

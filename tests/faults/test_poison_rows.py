@@ -1,4 +1,4 @@
-"""Values that cannot be written, from a database that lets any bytes in (B7): a named stop, and exact once mended."""
+"""Values that cannot be written, from an SQL_ASCII database (B7): a named stop, and exact after the repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenSearch, and what is between it and us, may do to a search sink (rows D1-D4 of the faults)."""
+"""Faults of OpenSearch, and of the network between it and a search sink (rows D1-D4 of the faults)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of a sink that are frozen, thawed and killed (fault table D1): processes on a broker, a store in a file."""
+"""Workers of a sink are frozen, resumed and killed (fault D1): processes on a broker, with a store in a file."""
 
 from __future__ import annotations
 

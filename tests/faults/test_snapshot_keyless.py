@@ -1,4 +1,4 @@
-"""The copy of a table without a key: killed at every step, and beside commits that nobody sees yet."""
+"""The copy of a table without a key: killed at every step, and with commits that are not visible yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is in the way of a chunk: it gives way, is tried again and in smaller pieces, and no row is left out.
+"""Locks and timeouts in the way of a chunk: it waits, retries in smaller pieces, and leaves out no row.
 
 Somebody writes meanwhile, since what a read itself puts into the WAL is flushed late on an idle server, and waited for.
 """

@@ -1,4 +1,4 @@
-"""Topics that are not what they must be: capture names what it found and stops, and writes nothing (C8, C10)."""
+"""Topics in a wrong state: capture names the problem, stops, and writes nothing (C8, C10)."""
 
 from __future__ import annotations
 

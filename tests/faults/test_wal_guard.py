@@ -1,4 +1,4 @@
-"""WAL that piles up is told before the slot is lost, also while capture waits for a broker (A2, A3)."""
+"""Alarms about retained WAL are raised before the slot is lost, also while capture waits for a broker (A2, A3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search sink and a cache of the same table on real servers, with the commands that people use on them."""
+"""A search sink and a cache of the same table on real servers, with the commands for operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc sink rebuild` of a cache: what it has is taken away with its place in the log, and comes again."""
+"""`cdc sink rebuild` of a cache deletes its rows and positions; the next run fills it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DDL with rows around it: no row is lost or wrong, and what the stream leaves out is told (B1)."""
+"""DDL between row changes: no row is lost or wrong, and changes without events are reported (B1)."""
 
 from __future__ import annotations
 

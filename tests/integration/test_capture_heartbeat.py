@@ -1,4 +1,4 @@
-"""Heartbeats: readers see that capture lives, and the slot moves on while nothing is written to a captured table."""
+"""Heartbeats: readers see that capture runs, and the slot advances while captured tables are idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the tables' topics: which transactions there were, TRUNCATEs, and logical messages, as Debezium has them."""
+"""Transaction metadata, TRUNCATE events and logical messages in their own topics, in Debezium's form."""
 
 from __future__ import annotations
 

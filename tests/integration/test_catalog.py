@@ -1,4 +1,4 @@
-"""The catalog as a real server has it: keys, partitions, identity, types, publications, hostile names."""
+"""Reading the catalog of a real server: keys, partitions, identity, types, publications, hostile names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DDL that commits between two queries of one reading is in none of their answers."""
+"""One reading of the catalog is consistent: DDL that commits between its queries is not visible in any of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MADE: Final = (
 )
 _READINGS: Final[dict[str, Read]] = {
     "tables": lambda source, _: tables_matching(source, ["public.t"]),
-    "key": lambda source, oid: key_columns(source, oid),
+    "key": key_columns,
     "facts": lambda source, oid: table_facts(source, "p", [oid]),
     "publication": lambda source, _: publication_facts(source, "p"),
 }

@@ -1,4 +1,4 @@
-"""Connections that a real server refuses: each says why and what to do, and never the password."""
+"""Connections that a real server refuses: the error gives reason and fix, and never the password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a finding: told until it is accepted, over restarts and kills; or capture stops and loses nothing."""
+"""DDL findings are reported until accepted, across restarts and kills; with `stop`, capture stops and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc doctor` and `cdc init` against real servers: what they find, and that what they print runs."""
+"""`cdc doctor` and `cdc init` against real servers: findings, and that the printed statements work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of an outbox on real servers: each committed one is in its topic once, in the order of commits."""
+"""Outbox events on real servers: each committed event is in its topic once, in commit order."""
 
 from __future__ import annotations
 

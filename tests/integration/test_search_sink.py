@@ -1,4 +1,4 @@
-"""A search sink as it runs: Kafka, its workers, OpenSearch, and the commands for its indices."""
+"""A search sink end to end: Kafka, its workers, OpenSearch, and the commands for its indices."""
 
 from __future__ import annotations
 

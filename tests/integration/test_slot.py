@@ -1,4 +1,4 @@
-"""Slots on a real server: made with a deadline, never half, held, dropped, lost."""
+"""Slots on a real server: created with a deadline and never partly; held, dropped and lost ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc slot recreate --resnapshot`: what it refuses, what it leaves alone, every format. Faults: `test_repair`."""
+"""`cdc slot recreate --resnapshot`: refusals, what stays unchanged, every format. Faults: `test_repair`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables without a key: what was in them is copied once, and every row is in the topic once, as a copy or an event."""
+"""Tables without a key: existing rows are copied once, and every row is in the topic once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals on real servers: each is acted on once, over crashes, and none of them ever stops capture."""
+"""Signals on real servers: each takes effect once, also across crashes, and none stops capture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two looks at a real catalog tell of DDL between them: every change of rows that are there, and no other (B1)."""
+"""Two readings of a real catalog show every DDL that changed existing rows, and no other (B1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc.verify` on real servers: agrees with what capture publishes, and finds every kind of damage to it."""
+"""`cdc.verify` on real servers: it accepts what capture publishes, and finds every kind of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc verify` of a sink on real servers under writes: nothing right is accused, all damage is found and mended."""
+"""`cdc verify` of a sink under writes: no correct key is reported, and all damage is found and repaired."""
 
 from __future__ import annotations
 

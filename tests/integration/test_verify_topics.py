@@ -1,4 +1,4 @@
-"""`cdc verify --topics` on real servers: every format, tables with awkward names and heirs, and waits that end."""
+"""`cdc verify --topics` on real servers: every format, hostile names, inheritance, and bounded waits."""
 
 from __future__ import annotations
 

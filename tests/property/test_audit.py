@@ -1,4 +1,4 @@
-"""The read-back audit finds every damage of the log and accuses no log that is whole."""
+"""The audit finds every damage of the log, and reports none in an intact log."""
 
 from __future__ import annotations
 

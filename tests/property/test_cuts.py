@@ -1,4 +1,4 @@
-"""The cut index finds, for every LSN, the latest place that has everything from there on behind it."""
+"""The cut index returns, for every LSN, the latest position that precedes everything from there on."""
 
 from __future__ import annotations
 

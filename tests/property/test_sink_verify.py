@@ -1,4 +1,4 @@
-"""Comparing a sink with its topic while both move: nothing right is accused, everything planted is found and mended."""
+"""A sink and its topic compared under writes: no correct key is reported, all planted damage is found and repaired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions of snapshots: what is parsed is what is said, and nothing of the text reaches PostgreSQL as SQL."""
+"""Conditions of snapshots: parsed as written, and no text of them reaches PostgreSQL as SQL."""
 
 from __future__ import annotations
 

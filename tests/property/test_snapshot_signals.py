@@ -1,4 +1,4 @@
-"""Signals: ours survive being written, Debezium's are understood, and no record is more than a named error."""
+"""Signals: own ones survive a round trip, Debezium's are understood, and invalid ones give a named error."""
 
 from __future__ import annotations
 

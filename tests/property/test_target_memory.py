@@ -1,4 +1,4 @@
-"""The store in memory keeps the promises that all stores are held to; and the suite sees what breaks them."""
+"""The store in memory fulfils the contract of all stores, and the contract suite detects violations."""
 
 from __future__ import annotations
 

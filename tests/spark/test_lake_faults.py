@@ -1,4 +1,4 @@
-"""Faults in a lake and its log, and their effect: exact data after all, or a stop with a reason (row D6)."""
+"""Faults in a lake and its log: the data is exact afterwards, or the sink stops with a reason (row D6)."""
 
 from __future__ import annotations
 
