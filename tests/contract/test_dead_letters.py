@@ -158,7 +158,7 @@ def alter(config: Config, **settings: str) -> None:
         future.result(WAIT_S)
 
 
-def test_a_topic_of_dead_letters_that_takes_nothing_stops_the_partition_and_nothing_is_committed_past_it(
+def test_unwritable_dead_letter_topic_stops_the_partition_and_nothing_is_committed_past_it(
     config: Config,
 ) -> None:
     worker = ParkingWorker(letters := opened(config), PickyTarget(["bad"]))

@@ -34,7 +34,7 @@ def half_dealt(rig: SinkRig, target: MemoryTarget, *, looks: bool) -> Iterator[t
         yield ending.enter_context(rig.worker(target, instance="a", looks=looks)), second
 
 
-def test_partition_that_a_killed_worker_left_to_nobody_is_read_again(rig: SinkRig) -> None:
+def test_partition_orphaned_by_a_killed_worker_is_read_again(rig: SinkRig) -> None:
     target = MemoryTarget()
     with half_dealt(rig, target, looks=True) as (first, second):
         rig.fill(100)

@@ -69,7 +69,7 @@ def test_certificate_of_another_authority_is_a_named_stop(capture: CaptureSite, 
     assert_refused(capture.daemon({"kafka": secured.tls_options(secured.other_ca)}), "ssl.ca.location")
 
 
-def test_client_at_the_wrong_door_is_told_so(capture: CaptureSite, secured: SecuredBroker) -> None:
+def test_client_at_the_wrong_listener_gets_a_clear_error(capture: CaptureSite, secured: SecuredBroker) -> None:
     doors: list[dict[str, Any]] = [
         {"bootstrap": secured.tls},
         {"bootstrap": secured.sasl},

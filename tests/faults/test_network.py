@@ -64,7 +64,7 @@ def test_reset_links_to_postgresql_lose_nothing(capture: CaptureSite, source_lin
     assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
 
 
-def test_stream_that_comes_in_crumbs_is_the_same_stream(capture: CaptureSite, source_link: Proxy) -> None:
+def test_stream_in_tiny_packets_is_the_same_stream(capture: CaptureSite, source_link: Proxy) -> None:
     oracle = capture.oracle()
     source_link.crumb_bytes = 7
     daemon = capture.running(through(capture, source_link))

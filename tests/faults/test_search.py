@@ -67,9 +67,7 @@ def test_stale_write_after_deletes_are_forgotten_brings_a_row_back_and_not_befor
     again.close()
 
 
-def test_worker_that_stood_still_for_too_long_sends_nothing_any_more(
-    opensearch: OpenSearchServer, sink_name: str
-) -> None:
+def test_worker_that_was_frozen_for_too_long_sends_nothing_more(opensearch: OpenSearchServer, sink_name: str) -> None:
     clock = ManualClock()
     with search_proxy(opensearch.url) as proxy:
         target = opened(proxy.url, sink_name, clock=clock)

@@ -174,7 +174,7 @@ def test_slot_is_dropped_from_under_a_stream_that_a_frozen_process_holds(
         assert frozen.stopped_with()["state"] == "GAP"
 
 
-def test_slot_that_nobody_reads_is_told_before_it_is_lost_for_it(
+def test_unread_slot_is_reported_before_it_is_lost(
     make_stack: MakeStack, kafka: KafkaServer, topic_prefix: str, tmp_path: Path
 ) -> None:
     needs_major(18, "slots that are idle are invalidated")

@@ -132,7 +132,7 @@ def test_tables_whose_rows_are_not_wanted_have_their_changes_alone(capture: Capt
     assert log.cuts[-1]["tables"].get("public.t", "complete") == "complete"
 
 
-def test_table_without_a_key_that_joins_later_is_copied_and_nobody_need_accept_that(capture: CaptureSite) -> None:
+def test_table_without_a_key_that_joins_later_is_copied_without_an_open_finding(capture: CaptureSite) -> None:
     capture.sql("create table first (n int)", "insert into first values (1), (1)")
     assert capture.running(COPIED).stop() == 0
     capture.sql(*FILLED)

@@ -41,7 +41,7 @@ def test_any_record_is_a_signal_or_a_named_error(value: bytes) -> None:
         assert isinstance(parse(None, value, "shop"), Signal)
 
 
-def test_records_of_another_key_are_for_somebody_else() -> None:
+def test_records_of_other_keys_are_ignored() -> None:
     value = encode(Signal("", "stop"))
 
     assert parse(b"other", value, "shop") is None

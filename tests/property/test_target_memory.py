@@ -70,7 +70,7 @@ def test_store_that_does_not_converge_is_found(mutant: type[MemoryTarget], parti
         fails()
 
 
-def test_what_the_topic_proves_wrong_is_mended() -> None:
+def test_wrong_keys_of_the_topic_are_repaired() -> None:
     target = MemoryTarget()
 
     def damage(one: StoredKey) -> None:

@@ -204,7 +204,7 @@ def dies(driver: LakeDriver, number: int, died: list[str], act: Callable[[LakeDr
     return False
 
 
-def test_driver_that_dies_while_it_tidies_is_followed_by_one_that_is_exact(
+def test_driver_killed_during_cleanup_is_followed_by_one_that_is_exact(
     lake: LakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every cut compacts files and prunes old cuts; a driver fails before each of these steps."""
