@@ -386,7 +386,7 @@ class LakeDamaged(SinkError):
 
 
 class LakeUnready(SinkError):
-    """Storage, Java or Spark are not available now."""
+    """Storage, Java or Spark is not available now."""
 
     retry = "timed"
     exit_code = EXIT_FAILED

@@ -48,14 +48,14 @@ _lock_option: Final = click.option(
     type=click.IntRange(10, 60_000),
     default=2_000,
     show_default=True,
-    help="Milliseconds that an attempt waits for a lock, and writers behind it.",
+    help="Milliseconds an attempt waits for a lock; writers queue behind it.",
 )
 _attempts_option: Final = click.option(
     "--attempts",
     type=click.IntRange(1, 10_000),
     default=60,
     show_default=True,
-    help="Attempts of a migration to get its locks.",
+    help="Attempts to get the locks of a migration.",
 )
 
 

@@ -21,11 +21,12 @@ from cdc.cli.exit_message import run_logged
 def command(with_sinks: bool, json_logs: bool, verbose: bool, config_path: Path | None) -> int:
     """Capture changes into Kafka until stopped.
 
-    SIGTERM and Ctrl-C stop it in order; a kill at any moment loses nothing either. It waits for servers that are
+    SIGTERM and Ctrl-C stop it in order; a kill at any moment loses nothing either. Capture waits for servers that are
     unavailable. Exit code 3 means that an operator must act; the error says how.
 
     With --with-sinks each sink runs in its own process, as with `cdc sink run`. A sink that fails is restarted; one
-    that needs an operator stays down, and the log names it. Capture continues either way. The sinks stop with capture.
+    that needs an operator is restarted at longer intervals, and the log names it. Capture continues either way. The
+    sinks stop with capture.
     """
     from cdc.telemetry import log
 

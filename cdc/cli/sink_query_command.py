@@ -57,7 +57,7 @@ def add_command(
 ) -> None:
     """Store a query under QUERY_ID for the search sink NAME.
 
-    Replaces a query with the same id. Workers use it within 2 s: each row that matches from then on becomes a record on
+    Replaces a query with the same id. Workers use it within 2 s: each row that matches from then on becomes a record in
     `<name>.__matches`. A match may be repeated, under the same key, but is never lost.
     """
     from sinks.search.rebuild_job import replay_query

@@ -55,9 +55,9 @@ def command(
 ) -> int:  # fmt: skip
     """Compare a sink with its topics, and the topics with the source.
 
-    Everything may run and change meanwhile: rows that change are compared again. A lake is compared with the topics
-    only, as of its cut. Exit code 1 when rows differ, are undecided or blocked, or when capture does not catch up in
-    time.
+    Capture and sinks may run meanwhile, and rows may change: such rows are compared again. A lake is compared with
+    the topics only, as of its cut. Exit code 1 when rows differ, are undecided or blocked, or when capture does not
+    catch up in time.
     """
     from cdc.config.settings import Applied
     from cdc.config.sink_kinds import sink_of

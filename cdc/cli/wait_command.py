@@ -28,8 +28,8 @@ def command(
 ) -> int:  # fmt: skip
     """Wait until a sink holds all transactions committed before an LSN.
 
-    Exit code 0 when it does and readers see them, 1 when the time is up, 3 when a dead letter blocks the key. The same
-    is available as GET /sinks/SINK/wait?lsn=LSN of the daemon, and as `cdc.client` for Python.
+    Exit code 0 when it holds them and readers see them, 1 when the time is up, 3 when a dead letter blocks the key.
+    The same is available as GET /sinks/SINK/wait?lsn=LSN of the daemon, and as `cdc.client` for Python.
     """
     from cdc.client import Waiter
     from cdc.errors import EXIT_OK

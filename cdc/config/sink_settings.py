@@ -30,7 +30,7 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     event_time: Annotated[
         dict[str, str],
         Meta(
-            description="Table of `history` -> column with the time since when a version is true, for `read_history`."
+            description="Table of `history` -> column with the time from which a version is valid, for `read_history`."
         ),
     ] = {}
     views: Annotated[str, Meta(description="Folder of *.sql files, one view per file. Empty: no views.")] = ""
@@ -63,7 +63,7 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
             "more; a larger transaction is applied in pieces. 0: an eighth of `memory`.",
         ),
     ] = 0
-    master: Annotated[str, Meta(description="Spark master. The one of spark-submit takes precedence.")] = "local[*]"
+    master: Annotated[str, Meta(description="Spark master. That of spark-submit takes precedence.")] = "local[*]"
     memory: Annotated[
         str, Meta(pattern="^[1-9][0-9]*[mg]$", description="Heap of the Spark driver, for example 512m or 4g.")
     ] = "2g"

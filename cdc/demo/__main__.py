@@ -65,7 +65,7 @@ def _show_commands(screen: Screen, demo: DemoStack) -> None:
         f'eval "$(cdc local env --stack {demo.stack.name})"',
     ):
         screen.note(Text(command, style="bold"))
-    screen.note(f"to end everything: python -m cdc.demo --stack {demo.stack.name} --end")
+    screen.note(f"to stop everything: python -m cdc.demo --stack {demo.stack.name} --end")
 
 
 def _show(screen: Screen, error: TailraceError) -> None:

@@ -140,7 +140,7 @@ def demo_stack(stack_name: str, servers: Sequence[str] = SERVERS) -> Iterator[De
     with _held(machine, stack_name):
         if stack.home.exists() and not folder.exists():
             raise LocalError(
-                f"stack {stack_name!r} exists and is not a demo's",
+                f"stack {stack_name!r} exists and does not belong to a demo",
                 hint="a demo wipes its stack; use another name",
                 command="python -m cdc.demo --stack demo-2",
             )

@@ -56,7 +56,7 @@ def _source(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
         return
     weak = {
         "verify-ca": "the certificate may be that of another host",
-        "require": "the server's certificate is not verified, so another server may take its place",
+        "require": "the server's certificate is not verified, so another server could impersonate it",
     }.get(mode, "passwords and rows may travel unencrypted")
     text = f"sslmode is {mode} for {remote[0]}: {weak}"
     command = "in source.dsn: sslmode=verify-full sslrootcert=<file of the authority, or system>"
@@ -78,7 +78,7 @@ def _kafka(config: Config) -> Iterator[Finding]:
         command = 'kafka.options: security.protocol = "SASL_SSL", sasl.mechanism, sasl.username, sasl.password_file'
         yield _warning(Group.BROKER, "kafka_tls", text, command)
     elif options.get("enable.ssl.certificate.verification") in _OFF:
-        text = f"certificates of {remote[0]} are not verified: another server may take its place"
+        text = f"certificates of {remote[0]} are not verified: another server could impersonate it"
         yield _warning(Group.BROKER, "kafka_tls", text, "kafka.options: enable.ssl.certificate.verification = true")
     elif options.get("ssl.endpoint.identification.algorithm") in _OFF:
         text = f"the host name in the certificate of {remote[0]} is not verified"
@@ -108,7 +108,7 @@ def _store(name: str, settings: Search | Cache) -> Iterator[Finding]:
         text = f"{name}: {what} travel unencrypted to {remote[0]} ({parts.scheme}://)"
         yield _warning(Group.SINKS, "sink_tls", text, f'[sinks.{name}] url = "{secured}://{parts.netloc}"')
     elif options.get("verify_certs") in _OFF:
-        text = f"{name}: the certificate of {remote[0]} is not verified: another server may take its place"
+        text = f"{name}: the certificate of {remote[0]} is not verified: another server could impersonate it"
         yield _warning(Group.SINKS, "sink_tls", text, f"[sinks.{name}.options] verify_certs = true")
 
 

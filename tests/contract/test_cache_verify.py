@@ -1,4 +1,4 @@
-"""`cdc verify` on Valkey: rows and versions that somebody else wrote are found and mended, in every mode."""
+"""`cdc verify` on Valkey finds and repairs rows and versions that another program wrote, in every mode."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def ten_rows(server: Valkey, mode: str, **how: Any) -> tuple[CacheTarget, World,
 
 
 @pytest.mark.parametrize("how", ["row", "version"])
-def test_what_the_topic_proves_wrong_is_mended(valkey: Valkey, how: str) -> None:
+def test_wrong_keys_of_the_topic_are_repaired(valkey: Valkey, how: str) -> None:
     target, client = opened(valkey, "value"), client_of(valkey)
 
     def damage(one: StoredKey) -> None:

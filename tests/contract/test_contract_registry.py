@@ -96,7 +96,7 @@ def test_subjects_of_others_are_no_contracts(registry: Registry, placed: Contrac
         api.delete(foreign)
 
 
-def test_change_that_the_registry_refuses_is_told_with_its_reason(registry: Registry, placed: ContractId) -> None:
+def test_change_that_the_registry_refuses_is_reported_with_its_reason(registry: Registry, placed: ContractId) -> None:
     store = ContractRegistry(registry.url)
     store.write({placed: SCHEMA})
     RegistryApi(registry.url).level(subject_of(placed), "BACKWARD")
@@ -108,7 +108,7 @@ def test_change_that_the_registry_refuses_is_told_with_its_reason(registry: Regi
     assert only(store.read(), placed) == {placed: SCHEMA}
 
 
-def test_password_opens_the_registry_and_is_never_told(
+def test_password_of_the_registry_works_and_is_never_shown(
     registry_door: RegistryDoor, placed: ContractId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, password = registry_door.options()["basic.auth.user.info"].split(":")
@@ -134,7 +134,7 @@ def test_what_is_no_address_is_refused(place: str) -> None:
         ContractRegistry(place)
 
 
-def test_registry_that_is_away_and_an_address_of_something_else_are_told(registry: Registry) -> None:
+def test_unreachable_registry_and_wrong_address_have_clear_errors(registry: Registry) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and nobody listens
         with pytest.raises(ContractsUnreachable, match="does not answer"):

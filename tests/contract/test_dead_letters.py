@@ -1,4 +1,4 @@
-"""Dead letters on a real broker: kept over owners and kills, tried again by command, never passed over in silence."""
+"""Dead letters on a real broker: kept across owners and kills, retried by command, never skipped silently."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def alter(config: Config, **settings: str) -> None:
         future.result(WAIT_S)
 
 
-def test_a_topic_of_dead_letters_that_takes_nothing_stops_the_partition_and_nothing_is_committed_past_it(
+def test_unwritable_dead_letter_topic_stops_the_partition_and_nothing_is_committed_past_it(
     config: Config,
 ) -> None:
     worker = ParkingWorker(letters := opened(config), PickyTarget(["bad"]))

@@ -1,4 +1,4 @@
-"""The fault kit does what it says: without that, tests that use it show nothing."""
+"""The fault kit causes the faults that it claims; otherwise tests that use it would prove nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that ask about consumer groups, over restarts of the broker that is their coordinator."""
+"""Requests about consumer groups across restarts of the coordinator."""
 
 from __future__ import annotations
 

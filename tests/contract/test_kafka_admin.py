@@ -1,4 +1,4 @@
-"""Topics as a real broker describes and creates them, and what capture makes of it."""
+"""Topics as a real broker describes and creates them, and how capture interprets them."""
 
 from __future__ import annotations
 

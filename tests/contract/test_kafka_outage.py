@@ -1,4 +1,4 @@
-"""The clients while their broker is away; each test has a broker of its own."""
+"""The Kafka clients during an outage of their broker; each test has a broker of its own."""
 
 from __future__ import annotations
 

@@ -137,7 +137,9 @@ def test_a_newer_producer_aborts_what_an_older_one_left_open(kafka: Broker, topi
         assert values(read_all(kafka, topic, count=1)) == [b"kept"]
 
 
-def test_a_fenced_producer_is_told_so_by_flush_and_by_every_later_call(kafka: Broker, topic_prefix: str) -> None:
+def test_flush_and_every_later_call_of_a_fenced_producer_raise_producer_fenced(
+    kafka: Broker, topic_prefix: str
+) -> None:
     topic = create_topic(kafka, topic_prefix)
     with producing(kafka, topic_prefix) as older:
         older.begin()
@@ -157,7 +159,7 @@ def test_a_fenced_producer_is_told_so_by_flush_and_by_every_later_call(kafka: Br
             assert not older.abort(WAIT_S)
 
 
-def test_a_fenced_producer_is_told_so_by_commit(kafka: Broker, topic_prefix: str) -> None:
+def test_commit_of_a_fenced_producer_raises_producer_fenced(kafka: Broker, topic_prefix: str) -> None:
     topic = create_topic(kafka, topic_prefix)
     with producing(kafka, topic_prefix) as older:
         older.begin()

@@ -1,4 +1,4 @@
-"""What every committer promises to a cut: once, on the right version, nothing lost, nothing of others overwritten."""
+"""The contract of every committer: a cut is written once, on the right version, and foreign commits are kept."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_table_that_is_ahead_of_the_manifest_is_refused(lake: Committer) -> None
 
 
 @everywhere
-def test_commit_of_somebody_else_is_never_written_over(lake: Committer, location: Location) -> None:
+def test_foreign_commit_is_never_overwritten(lake: Committer, location: Location) -> None:
     one = lake.append(T, kv({1: "a"}), base=None, txn=txn(1))
     foreign(location)
 
@@ -100,7 +100,7 @@ def test_commit_of_somebody_else_is_never_written_over(lake: Committer, location
 
 
 @everywhere
-def test_commit_of_somebody_else_above_ours_is_found(lake: Committer, location: Location) -> None:
+def test_foreign_commit_above_ours_is_found(lake: Committer, location: Location) -> None:
     one = lake.append(T, kv({1: "a"}), base=None, txn=txn(1))
     lake.append(T, kv({2: "b"}), base=one, txn=txn(2))
     foreign(location)

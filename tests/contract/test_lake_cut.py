@@ -1,4 +1,4 @@
-"""A cut as the driver makes it: order, what a second attempt finds, and what the manifest then says."""
+"""A cut as the driver makes it: the order, a second attempt, and the resulting manifest."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_cut_keeps_what_it_does_not_touch(lake: Lake) -> None:
     assert after.views == lake.store.at(1).views
 
 
-def test_what_readers_are_told_of_a_table_stays_with_it(lake: Lake) -> None:
+def test_key_and_event_time_of_a_table_persist_across_cuts(lake: Lake) -> None:
     first(lake)
     commit = lake.cut(2)
     commit.describe(ORDERS, key=["k"], event_time="at")

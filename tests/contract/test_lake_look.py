@@ -1,4 +1,4 @@
-"""Looking into a lake without Spark: `cdc views` and `cdc history`, and what they stand on."""
+"""Reading a lake without Spark: `cdc views`, `cdc history` and the code below them."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_what_is_not_there_is_said_with_what_there_is(
     assert message in err
 
 
-def test_a_lake_that_is_not_there_and_one_without_a_cut_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_lake_and_a_lake_without_a_cut_have_different_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no lake at"):
         Lake(tmp_path / "none").manifest()
     with pytest.raises(SinkBehind, match="has no cut yet"):
@@ -317,7 +317,7 @@ def test_a_history_that_begins_in_the_middle_says_what_it_does_not_know(tmp_path
     assert change.after == {"id": 7, "status": "paid", "total": None}
 
 
-def test_a_delete_of_a_row_that_nobody_saw_shows_its_key_alone(tmp_path: Path, call: Call) -> None:
+def test_delete_of_an_unseen_row_shows_only_its_key(tmp_path: Path, call: Call) -> None:
     lake = SmallLake(tmp_path)
     lake.complete = {"public.orders": "complete"}
     lake.write(ARCHIVE, changes(("d", 0x20, {})))

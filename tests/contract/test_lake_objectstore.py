@@ -1,4 +1,4 @@
-"""A lake in an object store: its manifests, what it does without its store, and what is said to whom it refuses."""
+"""A lake in an object store: its manifests, outages of the store, and messages about refused access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a committer does with files: compaction, vacuum, and storage that fails."""
+"""File operations of a committer: compaction, vacuum, and failing storage."""
 
 from __future__ import annotations
 

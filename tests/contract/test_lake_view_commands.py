@@ -1,4 +1,4 @@
-"""`cdc views query`, `compare`, `swap` and `rollback`, and how long a cut can be read; without Spark."""
+"""`cdc views query`, `compare`, `swap` and `rollback`, and how long a cut stays readable; without Spark."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_is_no_query_over_the_lake_is_said(lake: SmallLake, call: Call, sql
     assert said in err
 
 
-def test_value_that_does_not_fit_is_not_told(lake: SmallLake, call: Call) -> None:
+def test_value_that_does_not_fit_is_not_shown(lake: SmallLake, call: Call) -> None:
     _, _, err = call("views", "query", "select cast(status as int) from orders", "--lake", lake.path)
 
     assert "cannot run" in err
@@ -150,7 +150,7 @@ def test_nothing_to_swap_or_to_roll_back_to_is_said(lake: SmallLake, call: Call)
     assert "v has no new version to swap to" in err
 
 
-def test_of_old_cuts_one_a_minute_stays_and_the_others_are_told_of(tmp_path: Path) -> None:
+def test_of_old_cuts_one_a_minute_stays_and_the_others_are_reported(tmp_path: Path) -> None:
     lake = SmallLake(tmp_path / "lake")
     for _ in range(200):
         lake.publish()

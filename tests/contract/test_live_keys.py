@@ -1,4 +1,4 @@
-"""Which keys a compacted topic has: read back from a real broker, up to our own last record and not further."""
+"""The live keys of a compacted topic, read back from a real broker up to capture's last record."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_schema_of_a_newer_release_is_left_alone(database: Database) -> None:
             call()
 
 
-def test_check_tells_what_somebody_changed_by_hand(database: Database) -> None:
+def test_check_reports_manual_changes(database: Database) -> None:
     migrator(database.dsn).up()
     ask(database.dsn, "alter table outbox.outbox add column extra int, alter column headers drop default")
     ask(database.dsn, "alter table outbox.outbox drop constraint outbox_one_payload")

@@ -1,4 +1,4 @@
-"""A consumer on a real database: effects once, in the order of their key, whatever is delivered again or refused."""
+"""A consumer on a real database: effects once, in key order, with repeated deliveries and refused events."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_database_that_stays_away_ends_the_consumer_with_nothing_committed(bench
     assert bench.source.closed
 
 
-def test_commands_show_and_settle_letters(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_show_retry_and_skip_dead_letters(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     def cdc(*arguments: str) -> Any:
         assert run(["inbox", *arguments, "--dsn", bench.dsn, "--json"]) == 0
         return json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""The event store on a real database: appends at an expected version, states that are folds, read models anew."""
+"""The event store on a real database: appends at an expected version, folded states, rebuilt read models."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_state_is_the_fold_of_old_and_new_versions_with_and_without_snapshots(
     assert aggregate.load(connection.cursor(), "1").state == 33
 
 
-def test_command_is_validated_before_anything_comes_of_it(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+def test_command_is_validated_before_it_has_an_effect(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     aggregate = sums()
 
     with pytest.raises(CommandRefused, match="/n: type") as caught:
@@ -171,7 +171,7 @@ def test_commands_at_the_same_moment_are_decided_one_after_the_other(
     assert aggregate.load(connection.cursor(), "1").state == 100
 
 
-def test_hole_in_the_store_and_event_without_a_fold_are_told(
+def test_missing_event_and_event_without_a_fold_raise_event_missing(
     database: Database, connection: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     EventStore().append(connection.cursor(), 0, *[an_event() for _ in range(3)])
@@ -193,7 +193,7 @@ def project(cursor: Any, delivery: Delivery) -> None:
     )
 
 
-def test_read_model_is_built_anew_from_the_topic_and_from_the_store(
+def test_read_model_is_rebuilt_from_the_topic_and_from_the_store(
     database: Database, connection: psycopg.Connection[tuple[Any, ...]]
 ) -> None:
     ask(database.dsn, "create table model (id bigint generated always as identity, key text, sequence int)")

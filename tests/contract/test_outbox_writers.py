@@ -1,4 +1,4 @@
-"""Every way to write an event, on a real PostgreSQL: the same row, in the transaction of the application."""
+"""Every way to write an event, on a real PostgreSQL: the same row, in the application's transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader that stands for everybody else's: it must not take a commit that is not visible yet for a loss."""
+"""The independent reader of the tests does not take a commit that is not visible yet for a loss."""
 
 from __future__ import annotations
 

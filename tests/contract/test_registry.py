@@ -72,7 +72,7 @@ def test_nothing_is_registered_when_one_schema_is_not_compatible(
     assert (api.subjects(topic_prefix), api.versions(value)) == ([value], [1])
 
 
-def test_address_where_nobody_listens_is_waited_for(topic_prefix: str) -> None:
+def test_address_without_a_listener_is_waited_for(topic_prefix: str) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and nobody listens
         client = ConfluentRegistry(Settings(url=f"http://127.0.0.1:{held.getsockname()[1]}"))

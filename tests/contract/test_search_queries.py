@@ -1,4 +1,4 @@
-"""Stored queries tell of every document that matches, before its change is done."""
+"""Stored queries publish every document that matches before its change counts as applied."""
 
 from __future__ import annotations
 

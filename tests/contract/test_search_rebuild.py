@@ -1,4 +1,4 @@
-"""A new index takes the place of the live one while rows are written and read, and the way back."""
+"""A new index replaces the live one under writes and reads, and the rollback."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_index_that_refuses_records_does_not_take_over(opensearch: OpenSearchSer
     target.close()
 
 
-def test_rebuild_that_dies_leaves_the_live_index_writable_and_can_be_done_again(
+def test_killed_rebuild_leaves_the_live_index_writable_and_can_be_repeated(
     opensearch: OpenSearchServer, sink_name: str
 ) -> None:
     log = log_of(5)

@@ -1,4 +1,4 @@
-"""OpenSearch as a store keeps the promises of every `Target`, and those of its own."""
+"""OpenSearch as a store: the contract of every `Target`, and behaviour of its own."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_key_of_any_text_is_found_again_and_none_is_taken_for_another(target: Se
     assert [held and held.content and held.content["v"] for held in looked] == [str(n) for n in range(len(keys))]
 
 
-def test_row_that_does_not_fit_is_refused_alone_and_its_value_is_not_told(target: SearchTarget) -> None:
+def test_row_that_does_not_fit_is_refused_alone_and_its_value_is_not_shown(target: SearchTarget) -> None:
     good, bad = change(1, b'{"id":"1","n":5}'), change(2, b'{"id":"2","n":"secret"}', key=b'{"id":"2"}')
     strange = change(3, b'{"id":"3","unknown":"secret"}', key=b'{"id":"3"}')
 

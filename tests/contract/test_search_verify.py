@@ -1,4 +1,4 @@
-"""`cdc verify` on OpenSearch: documents that somebody edited, removed or added by its API are found and mended."""
+"""`cdc verify` on OpenSearch finds and repairs documents that were edited, removed or added by its API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def written(url: str, index: str, name: str, document: object, query: str = "") 
 
 
 @pytest.mark.parametrize("how", ["by an edit, which counts the version up", "under the same version"])
-def test_what_the_topic_proves_wrong_is_mended(
+def test_wrong_keys_of_the_topic_are_repaired(
     target: SearchTarget, opensearch: OpenSearchServer, sink_name: str, how: str
 ) -> None:
     def damage(one: StoredKey) -> None:

@@ -133,7 +133,7 @@ def test_protocol_of_kafka_4_is_taken_when_it_is_asked_for(rig: SinkRig) -> None
     assert one.told.records + two.told.records == 600
 
 
-def test_who_starts_again_goes_on_where_it_was(rig: SinkRig) -> None:
+def test_restarted_worker_continues_where_it_stopped(rig: SinkRig) -> None:
     rig.fill(500)
     with rig.worker(MemoryTarget()):
         rig.until_level()
@@ -302,7 +302,7 @@ def test_topic_made_again_is_stale_at_the_start_and_writes_nothing(rig: SinkRig)
     assert held(rig, target) == {}
 
 
-def test_topic_made_again_while_it_runs_is_noticed_and_nothing_of_it_is_written(rig: SinkRig) -> None:
+def test_topic_recreated_at_runtime_is_detected_and_nothing_of_it_is_written(rig: SinkRig) -> None:
     rig.fill(50)
     target = MemoryTarget()
     with rig.worker(target, watch_s=0.5) as worker:

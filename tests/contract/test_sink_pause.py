@@ -1,4 +1,4 @@
-"""Pausing a sink on a real broker, and what is seen of it from outside."""
+"""Pausing a sink on a real broker, and its state as other processes see it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_pause_of_a_sink_that_does_not_run_holds_and_one_that_does_not_answer_is
             pause_sink(config, "s", SystemClock(), timeout_s=0.5)
 
 
-def test_two_rebuilds_of_a_sink_exclude_each_other_and_everybody_sees_who_is_at_it(config: Config) -> None:
+def test_two_rebuilds_of_a_sink_exclude_each_other_and_the_running_one_is_shown(config: Config) -> None:
     clock = SystemClock()
     viewer = SinkViewer(config, clock)
     with claimed(config, "s", "rebuild", clock):

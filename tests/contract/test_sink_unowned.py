@@ -1,4 +1,4 @@
-"""A worker that dies between the two rounds of a rebalance leaves partitions to nobody; a broker deals them again."""
+"""Partitions that a worker orphans when it is killed between the two rounds of a rebalance are assigned again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def half_dealt(rig: SinkRig, target: MemoryTarget, *, looks: bool) -> Iterator[t
         yield ending.enter_context(rig.worker(target, instance="a", looks=looks)), second
 
 
-def test_partition_that_a_killed_worker_left_to_nobody_is_read_again(rig: SinkRig) -> None:
+def test_partition_orphaned_by_a_killed_worker_is_read_again(rig: SinkRig) -> None:
     target = MemoryTarget()
     with half_dealt(rig, target, looks=True) as (first, second):
         rig.fill(100)

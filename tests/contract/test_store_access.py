@@ -1,7 +1,7 @@
-"""Stores behind TLS and passwords: what opens them is taken, what does not is named, and no secret is shown.
+"""Stores behind TLS and passwords: valid credentials work, invalid ones are named, no secret is shown.
 
-The Valkey that we fetch is built without TLS, and the OpenSearch without its security plugin, so a front stands before
-each: to a client it is the server.
+The pinned Valkey is built without TLS, and the pinned OpenSearch without its security plugin, so a proxy in front of
+each adds them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Caches on a real Valkey: they converge whatever is repeated and reordered, and readers see rows and nothing else."""
+"""Caches on a real Valkey converge under repetition and reordering, and readers see only rows."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_replay_mends_a_value_that_is_gone_or_was_altered(valkey: Valkey) -> Non
     target.close()
 
 
-def test_what_somebody_else_put_there_is_shown_and_can_be_removed_and_mended(valkey: Valkey) -> None:
+def test_foreign_rows_are_shown_and_can_be_removed_and_repaired(valkey: Valkey) -> None:
     target, book = opened(valkey, sink="cache"), LogBook()
     book.put(1, {"id": 1})
     target.apply(changes(book.records))
@@ -349,7 +349,7 @@ def test_cluster_is_refused_by_name(make_valkey: MakeValkey) -> None:
         opened(server)
 
 
-def test_wrong_password_and_missing_rights_are_for_a_person_and_no_secret_is_told(make_valkey: MakeValkey) -> None:
+def test_wrong_password_and_missing_rights_need_an_operator_and_no_secret_is_shown(make_valkey: MakeValkey) -> None:
     server = make_valkey(requirepass="correct-horse")
     with pytest.raises(SinkUnfit, match="rejected the user name and password") as refused:
         opened(server, options={"password": Secret("battery-staple")})

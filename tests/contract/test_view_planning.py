@@ -47,7 +47,9 @@ def views(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_plan_tells_key_reads_and_why_not(lake: SmallLake, views: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_shows_key_reads_and_why_others_do_not_apply(
+    lake: SmallLake, views: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def planned(name: str) -> dict[str, object]:
         assert run(["views", "plan", name, "--views", str(views), "--lake", str(lake.path), "--json"]) == EXIT_OK
         found: dict[str, object] = json.loads(capsys.readouterr().out)
@@ -70,7 +72,9 @@ def test_a_plan_tells_key_reads_and_why_not(lake: SmallLake, views: Path, capsys
     assert "known views: regions, sums, total" in capsys.readouterr().err
 
 
-def test_explain_tells_the_last_plan_and_what_plans_took(lake: SmallLake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_the_last_plan_and_the_times_of_plans(
+    lake: SmallLake, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["views", "explain", "regions", "--lake", str(lake.path), "--json"]) == EXIT_OK
     found = json.loads(capsys.readouterr().out)
     assert (found["plan"], found["keys"], found["rows"], found["seconds"]) == ("affected", 3, 2, 0.21)

@@ -1,4 +1,4 @@
-"""`cdc views chart`: a picture of a view's columns, and what cannot be drawn."""
+"""`cdc views chart`: a picture of a view's columns, and errors about what cannot be drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo as a new user runs it, but shorter: it ends with a proof, and the proof can fail."""
+"""The demo as a new user runs it, but shorter: it ends with a comparison, which can fail."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_an_interrupted_demo_stops_its_servers() -> None:
         assert not (Machine.here().stacks / stack).exists()
 
 
-def test_a_stack_of_somebody_else_is_left_alone() -> None:
+def test_a_stack_of_another_user_is_not_touched() -> None:
     with stack_name() as stack:
         theirs = Stack(stack)
         theirs.machine.folder(theirs.home / "postgres")

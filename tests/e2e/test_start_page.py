@@ -1,4 +1,4 @@
-"""docs/start.md, as shown: its commands run one after the other, with the addresses of real servers put in.
+"""docs/start.md: its commands run as shown, with the addresses of real servers.
 
 Installing is the one step that is not repeated: `make test` has just done it, so `make setup` finds it done.
 """

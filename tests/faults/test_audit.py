@@ -1,4 +1,4 @@
-"""The read-back audit on a real broker: it names what others did to the log, and accuses no log that is whole."""
+"""The audit on a real broker: it names what other programs did to the log, and reports no intact log."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_event_that_is_dropped_before_it_was_accounted_for_is_not_seen(capture: 
     assert len(log.events) == 1
 
 
-def test_compacted_topic_is_told_as_not_auditable_and_not_as_damaged(capture: CaptureSite) -> None:
+def test_compacted_topic_is_reported_as_not_auditable_and_not_as_damaged(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key, v text)")
     topic = capture.topic("t")
     admin = AdminClient({"bootstrap.servers": capture.bootstrap, "log_level": 3})

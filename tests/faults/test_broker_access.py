@@ -1,4 +1,4 @@
-"""A broker that does not let us in: named stop where a person must act, waiting where time may help (C7, F4)."""
+"""A broker that refuses access: a named stop if an operator must act, waiting if time may help (C7, F4)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_certificate_of_another_authority_is_a_named_stop(capture: CaptureSite, 
     assert_refused(capture.daemon({"kafka": secured.tls_options(secured.other_ca)}), "ssl.ca.location")
 
 
-def test_client_at_the_wrong_door_is_told_so(capture: CaptureSite, secured: SecuredBroker) -> None:
+def test_client_at_the_wrong_listener_gets_a_clear_error(capture: CaptureSite, secured: SecuredBroker) -> None:
     doors: list[dict[str, Any]] = [
         {"bootstrap": secured.tls},
         {"bootstrap": secured.sasl},

@@ -1,4 +1,4 @@
-"""First starts, and restarts of Kafka under load: capture and every kind of sink work again, and no operator acts.
+"""First starts, and restarts of Kafka under load: capture and every kind of sink recover without an operator.
 
 A short form in CI. ``make broker-cycles`` does 30 of each (TAILRACE_BROKER_CYCLES) and prints how long each took, and
 its seed (TAILRACE_BROKER_SEED repeats it); TAILRACE_BROKER_SINKS=fast,find leaves the lake out.

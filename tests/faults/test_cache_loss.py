@@ -1,4 +1,4 @@
-"""A cache whose server loses what it acknowledged: what is missing is noticed, and applied again."""
+"""A cache whose server loses acknowledged writes: the loss is detected, and the rows are applied again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No secret and no value of a row in anything that capture says, whatever goes wrong (F1).
+"""Output of capture never contains a secret or a row value, whatever fails (F1).
 
 Canaries stand in every password and in rows, keys and conditions. What is looked through: logs and tracebacks, /status,
 /metrics, the output of commands, and the control topics, which operators read and share.
@@ -40,7 +40,7 @@ def site(capture: CaptureSite) -> CaptureSite:
     return capture
 
 
-def test_no_error_path_of_rows_tells_a_value_or_a_secret(site: CaptureSite) -> None:
+def test_no_error_path_of_rows_shows_a_value_or_a_secret(site: CaptureSite) -> None:
     sections: Sections = {
         "snapshot": {"mode": "initial"},
         "audit": {"enabled": True, "interval_s": 0.2},
@@ -75,7 +75,7 @@ def test_no_error_path_of_rows_tells_a_value_or_a_secret(site: CaptureSite) -> N
     assert leaks(told | logs(site) | control_topics(site), *SECRETS, *ROWS) == {}
 
 
-def test_no_refused_door_tells_a_secret(site: CaptureSite, secured: SecuredBroker) -> None:
+def test_no_refused_connection_shows_a_secret(site: CaptureSite, secured: SecuredBroker) -> None:
     closed = free_ports(1)[0]
     registry = {"url": f"http://127.0.0.1:{closed}", "options": {"basic.auth.user.info": f"u:{REGISTRY}"}}
     doors: list[tuple[Sections, str]] = [

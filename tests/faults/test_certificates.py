@@ -1,4 +1,4 @@
-"""Certificates that are wrong in one thing, and MD5 where it is not wanted: a named stop for either server (F4)."""
+"""Certificates with one defect, and MD5 where SCRAM is required: a named stop for either server (F4)."""
 
 from __future__ import annotations
 

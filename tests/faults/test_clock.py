@@ -1,4 +1,4 @@
-"""Wall clocks that are wrong, and that somebody sets: no effect on the log, its order or what is acknowledged.
+"""Wrong and changing wall clocks have no effect on the log, its order or acknowledgements.
 
 Only the daemon's clock is shifted. Those of PostgreSQL and Kafka are compared with no other: the server's times go into
 events as they are, and records have the broker's time, whatever ours is (fault E5).

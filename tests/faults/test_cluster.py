@@ -1,4 +1,4 @@
-"""Three brokers, replication 3, two in sync needed: leaders and coordinators go in order and by kill -9 (C6)."""
+"""Three brokers, replication 3, min in-sync 2: leaders and coordinators are shut down and killed (C6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A primary that dies and a standby that takes over: capture goes on exactly, or says why it cannot (A11)."""
+"""The primary is killed and a standby promoted: capture continues exactly, or stops with the reason (A11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where changes cannot be had any more, capture stops in state GAP and names the range; it never goes on silently.
+"""If changes are no longer available, capture stops in state GAP and names the range; it never continues silently.
 
 Faults A1, A4, A5 and A7 of docs/reference/faults.md.
 """
@@ -50,7 +50,7 @@ def test_slot_dropped_while_running_is_a_gap(capture: CaptureSite) -> None:
     assert_gap(stop, known_to)
 
 
-def test_slot_advanced_by_somebody_else_is_a_gap(capture: CaptureSite) -> None:
+def test_slot_advanced_by_another_session_is_a_gap(capture: CaptureSite) -> None:
     known_to = run_once(capture)
     capture.sql("insert into t values (2)")
     capture.sql(f"select pg_replication_slot_advance('{capture.slot}', pg_current_wal_lsn())")
@@ -61,7 +61,7 @@ def test_slot_advanced_by_somebody_else_is_a_gap(capture: CaptureSite) -> None:
     assert Lsn.parse(stop["resumes_at"]) == capture.confirmed()
 
 
-def test_slot_made_again_under_the_same_name_is_a_gap(capture: CaptureSite) -> None:
+def test_slot_recreated_under_the_same_name_is_a_gap(capture: CaptureSite) -> None:
     known_to = run_once(capture)
     capture.sql(
         "insert into t values (2)",

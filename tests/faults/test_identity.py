@@ -1,4 +1,4 @@
-"""The wrong source: restored from an older copy, or another cluster. Positions mean nothing there: DIVERGED (A12)."""
+"""The wrong source (restored from an older copy, or another cluster) is detected: DIVERGED (A12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of 1, 10 and 200 MB (60 in the short form): policy, order, and memory that depends on one row alone (C9)."""
+"""Rows of 1, 10 and 200 MB (60 in the short form): policy, order, and memory bounded by a single row (C9)."""
 
 from __future__ import annotations
 

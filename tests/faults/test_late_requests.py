@@ -1,4 +1,4 @@
-"""A commit of an earlier Kafka transaction that arrives while a later one is open, half its rows delivered (C3).
+"""A commit of an earlier Kafka transaction arrives while a later one is open with half its rows (C3).
 
 The attack is real: a producer that is not thrown away after a lost request has the later transaction cut in two by it.
 A late Produce does no harm either way: the broker knows its sequence numbers from the one that was sent again.

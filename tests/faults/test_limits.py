@@ -1,4 +1,4 @@
-"""Too little of what a machine has: memory, files, disk. Named and waited for, or survived (E3, E4, E7)."""
+"""Exhausted memory, files or disk: reported and waited for, or survived (E3, E4, E7)."""
 
 from __future__ import annotations
 

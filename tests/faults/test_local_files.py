@@ -1,4 +1,4 @@
-"""Capture trusts no file of its machine but its configuration: whatever lies there changes nothing (E6).
+"""Capture trusts no local file except its configuration: damaged files have no effect (E6).
 
 All state is in Kafka. What a TRUNCATE or a repair works through is kept in a file without a name, which ends with the
 process. So there is nothing to be damaged, and another machine can go on.

@@ -1,4 +1,4 @@
-"""What /metrics says while PostgreSQL is away, and in a process that has never reached it."""
+"""Metrics while PostgreSQL is unavailable, and in a process that has never reached it."""
 
 from __future__ import annotations
 

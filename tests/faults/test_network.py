@@ -1,4 +1,4 @@
-"""The network between: silence, resets, crumbs; requests to Kafka that arrive late, or whose answer never does.
+"""Network faults: silence, resets, tiny packets, and requests to Kafka that are late or lost.
 
 Faults C2, C3 and C4 of docs/reference/faults.md, against the real broker.
 """
@@ -64,7 +64,7 @@ def test_reset_links_to_postgresql_lose_nothing(capture: CaptureSite, source_lin
     assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
 
 
-def test_stream_that_comes_in_crumbs_is_the_same_stream(capture: CaptureSite, source_link: Proxy) -> None:
+def test_stream_in_tiny_packets_is_the_same_stream(capture: CaptureSite, source_link: Proxy) -> None:
     oracle = capture.oracle()
     source_link.crumb_bytes = 7
     daemon = capture.running(through(capture, source_link))

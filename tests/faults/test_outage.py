@@ -1,4 +1,4 @@
-"""The broker is away while rows keep coming: WAL is the buffer, and the daemon's memory is flat (C1).
+"""The broker is down under load: WAL is the buffer, and the daemon's memory stays constant (C1).
 
 `make faults-long` has it away for five minutes and prints what that cost.
 """

@@ -1,4 +1,4 @@
-"""A consumer of events whose members are killed, frozen and joined: effects once, in the order of their key."""
+"""Consumers of events are killed, frozen and added: each effect happens once, in the order of its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The storm: kill -9 of a service and of capture, and rollbacks. The topics have the committed events, once, in order.
+"""kill -9 of a service and of capture, and rollbacks: topics have the committed events, once, in order.
 
 TAILRACE_STORM_S is its length, `make outbox-storm` runs five minutes.
 """

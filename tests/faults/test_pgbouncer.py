@@ -1,4 +1,4 @@
-"""PgBouncer in between: it passes no replication on, and capture says so before it makes anything (A13)."""
+"""PgBouncer does not forward replication: capture reports that before it creates anything (A13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that cannot be decoded: nothing is acknowledged, and the same bytes again and again are a named stop (B6)."""
+"""Bytes that cannot be decoded: nothing is acknowledged, and repeated failures are a named stop (B6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that cannot be written, from a database that lets any bytes in (B7): a named stop, and exact once mended."""
+"""Values that cannot be written, from an SQL_ASCII database (B7): a named stop, and exact after the repair."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def site(postgres: PostgresServer, kafka: KafkaServer, topic_prefix: str, tmp_pa
             admin.execute(f"drop database {name} with (force)".encode())
 
 
-def test_row_that_is_no_text_stops_capture_by_name_and_is_never_skipped(site: CaptureSite) -> None:
+def test_row_with_invalid_text_stops_capture_by_name_and_is_never_skipped(site: CaptureSite) -> None:
     """What is before the row is in the log, nothing behind it, also when it was repaired: the WAL has it as it was."""
     daemon = site.running()
     daemon.until_position(site.sql("insert into t values (1, 'good')"))
@@ -64,7 +64,7 @@ def test_row_that_is_no_text_stops_capture_by_name_and_is_never_skipped(site: Ca
     assert site.confirmed() <= Lsn.parse(stop["lsn"])
 
 
-def test_capture_goes_on_exactly_when_the_row_is_mended_and_the_stop_is_followed(site: CaptureSite) -> None:
+def test_capture_continues_exactly_when_the_row_is_repaired_as_the_stop_says(site: CaptureSite) -> None:
     daemon = site.running(INITIAL)
     daemon.until_position(site.sql("insert into t values (1, 'good')"))
     poison(site, "insert into t values (2, %s)", "insert into k values ('k', 1)")
@@ -82,7 +82,7 @@ def test_capture_goes_on_exactly_when_the_row_is_mended_and_the_stop_is_followed
     assert log.faults() == []
 
 
-def test_row_that_is_no_text_stops_a_snapshot_by_name_and_it_goes_on_when_the_row_is_mended(site: CaptureSite) -> None:
+def test_row_with_invalid_text_stops_a_snapshot_by_name_and_it_continues_after_repair(site: CaptureSite) -> None:
     poison(site, "insert into t values (1, %s)", "insert into t values (2, 'good')")
     stop = stopped(site, site.daemon(INITIAL), column="v", table="public.t")
     site.sql("update t set v = 'mended' where id = 1")

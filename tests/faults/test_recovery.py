@@ -1,4 +1,4 @@
-"""How soon there are new events again after broker, source or daemon died: printed, never judged.
+"""Time until new events appear after broker, source or daemon was killed: printed, without a limit.
 
 From the moment that the server answers again (of the daemon: that its successor is started) until a `read_committed`
 reader has a row that was written after it.

@@ -1,4 +1,4 @@
-"""Negative controls: the referee of these tests fails on every kind of wrong log, and on daemons that are wrong.
+"""Negative controls: the referee fails on every kind of wrong log, and on daemons that are broken on purpose.
 
 A test that cannot fail shows nothing (docs/internals/faults.md, "Mutants").
 """

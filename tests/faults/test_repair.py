@@ -1,4 +1,4 @@
-"""Topics that are repaired in place, killed meanwhile, and after LSNs went back. More: `test_slot_recreate`."""
+"""Repair of topics in place: killed meanwhile, and after LSNs went back. See also `test_slot_recreate`."""
 
 from __future__ import annotations
 

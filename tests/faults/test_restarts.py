@@ -1,4 +1,4 @@
-"""Servers that end, in every way they can, under load: capture comes back by itself, the log is the history (A9, C1).
+"""Servers are stopped and killed in every way under load: capture recovers by itself, and the log is exact (A9, C1).
 
 Also that we are no burden: PostgreSQL shuts down while we stream, and a broker that is away costs neither the
 replication connection nor memory.

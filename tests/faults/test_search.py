@@ -1,4 +1,4 @@
-"""What OpenSearch, and what is between it and us, may do to a search sink (rows D1-D4 of the faults)."""
+"""Faults of OpenSearch, and of the network between it and a search sink (rows D1-D4 of the faults)."""
 
 from __future__ import annotations
 
@@ -67,9 +67,7 @@ def test_stale_write_after_deletes_are_forgotten_brings_a_row_back_and_not_befor
     again.close()
 
 
-def test_worker_that_stood_still_for_too_long_sends_nothing_any_more(
-    opensearch: OpenSearchServer, sink_name: str
-) -> None:
+def test_worker_that_was_frozen_for_too_long_sends_nothing_more(opensearch: OpenSearchServer, sink_name: str) -> None:
     clock = ManualClock()
     with search_proxy(opensearch.url) as proxy:
         target = opened(proxy.url, sink_name, clock=clock)

@@ -1,4 +1,4 @@
-"""A sink's user on a broker with ACLs: `cdc doctor` names each missing right, and the command that gives it."""
+"""The user of a sink on a broker with ACLs: `cdc doctor` names each missing right and the command that grants it."""
 
 from __future__ import annotations
 

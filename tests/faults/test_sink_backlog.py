@@ -1,4 +1,4 @@
-"""A sink that was down while events piled up (fault table D7); `make sink-backlog` has ten million of them."""
+"""A sink that was down while events accumulated (fault D7); `make sink-backlog` has ten million of them."""
 
 from __future__ import annotations
 

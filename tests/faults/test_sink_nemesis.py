@@ -1,4 +1,4 @@
-"""Everything fails at random while an index and a cache are fed; then `cdc verify` finds no difference anywhere.
+"""Random faults everywhere while an index and a cache are fed; afterwards `cdc verify` finds no difference.
 
 Workers and capture are killed and frozen, servers are killed, Kafka is also stopped in order for short and long times,
 columns are added and dropped, and tables are created. No operator acts: workers are only started again when they were

@@ -1,4 +1,4 @@
-"""Workers of a sink that are frozen, thawed and killed (fault table D1): processes on a broker, a store in a file."""
+"""Workers of a sink are frozen, resumed and killed (fault D1): processes on a broker, with a store in a file."""
 
 from __future__ import annotations
 
@@ -80,13 +80,11 @@ def thawed_after_its_session(rig: SinkRig, folder: Path, store: FileTarget) -> N
         assert [worker.end() for worker in workers] == [0, 0, 0]
 
 
-def test_worker_thawed_after_its_session_with_a_bulk_in_its_hands_makes_nothing_stale(
-    rig: SinkRig, tmp_path: Path
-) -> None:
+def test_worker_resumed_after_its_session_during_a_bulk_makes_nothing_stale(rig: SinkRig, tmp_path: Path) -> None:
     thawed_after_its_session(rig, tmp_path, FileTarget(tmp_path))
 
 
-def test_store_without_a_guard_is_found_out_by_the_same_freeze(rig: SinkRig, tmp_path: Path) -> None:
+def test_store_without_version_checks_fails_under_the_same_freeze(rig: SinkRig, tmp_path: Path) -> None:
     (tmp_path / "unguarded").touch()
     with pytest.raises(AssertionError, match="stale"):
         thawed_after_its_session(rig, tmp_path, FileTarget(tmp_path))

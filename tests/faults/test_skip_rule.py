@@ -1,4 +1,4 @@
-"""The skip rule at its edge: a commit record that starts exactly where the previous one ended."""
+"""The skip rule at its boundary: a commit record that starts exactly where the previous one ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker behind a bad line: slow, half-open, reset in the middle of a commit. It goes on, exactly (C2)."""
+"""A broker behind a bad connection (slow, half-open, reset during a commit): capture continues exactly (C2)."""
 
 from __future__ import annotations
 

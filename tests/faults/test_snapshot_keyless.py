@@ -1,4 +1,4 @@
-"""The copy of a table without a key: killed at every step, and beside commits that nobody sees yet."""
+"""The copy of a table without a key: killed at every step, and with commits that are not visible yet."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def waits_or_is_done(capture: CaptureSite, daemon: Daemon) -> bool:
     return bool(daemon.status().get("snapshots") and looking) or bool(daemon.events("keyless_copied"))
 
 
-def test_commit_that_a_crash_takes_back_is_not_in_the_copy_although_it_saw_it(
+def test_commit_undone_by_a_crash_is_not_in_the_copy(
     unflushed: tuple[CaptureSite, Callable[[], None]],
 ) -> None:
     assert exact_over_a_crash(*unflushed)

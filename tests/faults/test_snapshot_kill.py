@@ -1,4 +1,4 @@
-"""Snapshots that are interrupted: what is done stays done, and the rest is exact."""
+"""Interrupted snapshots: finished chunks are not read again, and the result is exact."""
 
 from __future__ import annotations
 

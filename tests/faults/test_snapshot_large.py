@@ -1,4 +1,4 @@
-"""A large table, read while it is written and capture is killed; `make snapshot-kills` has five million rows of it."""
+"""A large table is read under writes while capture is killed; `make snapshot-kills` uses five million rows."""
 
 from __future__ import annotations
 

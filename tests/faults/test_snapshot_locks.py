@@ -1,6 +1,6 @@
-"""Who is in the way of a chunk: it gives way, is tried again and in smaller pieces, and no row is left out.
+"""Locks and timeouts in the way of a chunk: it waits, retries in smaller pieces, and leaves out no row.
 
-Somebody writes meanwhile, since what a read itself puts into the WAL is flushed late on an idle server, and waited for.
+Another session writes meanwhile: on an idle server the WAL of a read is flushed late, and the snapshot waits for it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_table_that_is_locked_when_its_leaves_are_looked_at_is_read_later(captur
     assert daemon.events("snapshot_interrupted") == []
 
 
-def test_chunk_gives_way_before_a_deadlock_with_it_ends_somebody_else(capture: CaptureSite, tmp_path: Path) -> None:
+def test_chunk_gives_way_before_a_deadlock_ends_another_session(capture: CaptureSite, tmp_path: Path) -> None:
     """A chunk has its table; somebody who has another published one wants that; the chunk asks what is published."""
     capture.sql(*RACED, "create table u (id int primary key)", "insert into u values (1)")
     go_on = tmp_path / "go on"

@@ -1,4 +1,4 @@
-"""Snapshots while others write, on a real server: no stale, missing or extra row; the rule of others is found wrong."""
+"""Snapshots under writes on a real server: no stale, missing or extra row; the usual position rule fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single scenes that a random race seldom or never shows, each with the clause that it needs taken away."""
+"""Scenarios that random races rarely produce, each with and without the clause that it needs."""
 
 from __future__ import annotations
 

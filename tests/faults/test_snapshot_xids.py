@@ -1,4 +1,4 @@
-"""Snapshots on a server whose transaction ids have more than 32 bits; the stream shows the low ones alone."""
+"""Snapshots on a server with transaction ids beyond 32 bits; the stream has only the low 32 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source that does not let us in: named stop where a person must act, waiting where time may help (F4)."""
+"""A source that refuses access: a named stop if an operator must act, waiting if time may help (F4)."""
 
 from __future__ import annotations
 

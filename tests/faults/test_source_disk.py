@@ -1,4 +1,4 @@
-"""The disk of PostgreSQL is full: its errors are not ours; capture waits, goes on, and the log is the history (A10)."""
+"""The disk of PostgreSQL is full: capture waits and continues, and the log is exact (A10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two daemons on one slot: the second waits, disturbs nobody, takes over; a zombie never gets a record in (C5, A6)."""
+"""Two daemons on one slot: the second waits without side effects and takes over; a zombie writes nothing (C5, A6)."""
 
 from __future__ import annotations
 

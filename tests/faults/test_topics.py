@@ -1,4 +1,4 @@
-"""Topics that are not what they must be: capture names what it found and stops, and writes nothing (C8, C10)."""
+"""Topics in a wrong state: capture names the problem, stops, and writes nothing (C8, C10)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_deleted_data_topic_is_a_named_stop(capture: CaptureSite, admin: AdminCl
     assert_named(capture.daemon().stopped_with(), capture.topic("t"))
 
 
-def test_topic_of_a_table_that_left_keeps_its_account_until_somebody_deletes_it(
+def test_topic_of_a_table_that_left_keeps_its_counts_until_it_is_deleted(
     capture: CaptureSite, admin: AdminClient
 ) -> None:
     capture.sql("create table u (id int primary key)")

@@ -1,4 +1,4 @@
-"""WAL that piles up is told before the slot is lost, also while capture waits for a broker (A2, A3)."""
+"""Alarms about retained WAL are raised before the slot is lost, also while capture waits for a broker (A2, A3)."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_slot_is_dropped_from_under_a_stream_that_a_frozen_process_holds(
         assert frozen.stopped_with()["state"] == "GAP"
 
 
-def test_slot_that_nobody_reads_is_told_before_it_is_lost_for_it(
+def test_unread_slot_is_reported_before_it_is_lost(
     make_stack: MakeStack, kafka: KafkaServer, topic_prefix: str, tmp_path: Path
 ) -> None:
     needs_major(18, "slots that are idle are invalidated")

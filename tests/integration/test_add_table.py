@@ -1,7 +1,7 @@
-"""ALTER PUBLICATION ADD TABLE under open transactions: no row is missing, whatever the order of steps (A8).
+"""ALTER PUBLICATION ADD TABLE with open transactions: no row is missing, in any order of steps (A8).
 
 Rows that a transaction wrote before the ADD are not in the stream, however late it commits. Many tables go through
-their schedules at once, on one capture; TAILRACE_SCHEDULES says how many.
+their schedules concurrently, on one capture; TAILRACE_SCHEDULES sets how many.
 """
 
 from __future__ import annotations

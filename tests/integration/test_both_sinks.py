@@ -1,4 +1,4 @@
-"""A search sink and a cache of the same table on real servers, with the commands that people use on them."""
+"""A search sink and a cache of the same table on real servers, with the commands for operators."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def command(*arguments: object, config: Path) -> tuple[int, Any]:
     return ran.code, json.loads(ran.out)
 
 
-def test_two_supervised_sinks_show_who_waits_his_writes_and_name_the_key_that_one_refuses(
+def test_waits_on_two_supervised_sinks_see_writes_and_name_the_refused_key(
     capture: CaptureSite, opensearch: OpenSearchServer, valkey: Valkey
 ) -> None:
     capture.sql("create table t (id int primary key, v text)")

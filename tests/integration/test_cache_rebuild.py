@@ -1,4 +1,4 @@
-"""`cdc sink rebuild` of a cache: what it has is taken away with its place in the log, and comes again."""
+"""`cdc sink rebuild` of a cache deletes its rows and positions; the next run fills it again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def worker(config: Config) -> Iterator[None]:
         yield
 
 
-def test_cache_that_is_stale_is_emptied_and_filled_anew(
+def test_stale_cache_is_emptied_and_filled_again(
     kafka: KafkaServer, topic_prefix: str, valkey: Valkey, tmp_path: Path
 ) -> None:
     rig = SinkRig(kafka.bootstrap, f"{topic_prefix}.public.t", partitions=2)

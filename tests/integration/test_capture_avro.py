@@ -1,4 +1,4 @@
-"""`encode.format = "avro"`: fastavro and the registry alone read from the log what the JSON form says."""
+"""`encode.format = "avro"`: fastavro and the registry read the same events from the log as the JSON form has."""
 
 from __future__ import annotations
 

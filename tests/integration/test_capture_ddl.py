@@ -1,4 +1,4 @@
-"""DDL with rows around it: no row is lost or wrong, and what the stream leaves out is told (B1)."""
+"""DDL between row changes: no row is lost or wrong, and changes without events are reported (B1)."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def findings(daemon: Daemon) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("away", ["never", "for the change", "all the time"])
-def test_rows_around_every_kind_of_ddl_are_exact_and_the_rest_is_told(capture: CaptureSite, away: str) -> None:
+def test_rows_around_every_kind_of_ddl_are_exact_and_the_rest_is_reported(capture: CaptureSite, away: str) -> None:
     """Capture runs through it; or is away for the DDL and what follows; or for everything: a backlog across DDL."""
     sections = made(capture)
     daemon = capture.running(sections)

@@ -1,4 +1,4 @@
-"""`encode.compatibility = "debezium"`, the real daemon: values of snapshot and stream are those that Debezium wrote."""
+"""`encode.compatibility = "debezium"`, real daemon: snapshot and stream have the values that Debezium wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`encode.format = "flat"`: a topic that is folded by key, and by nothing else, is the table."""
+"""`encode.format = "flat"`: the last record of every key in a topic gives the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every form an operator may choose says what the server says of the value: `extract`, `encode`, casts (B2)."""
+"""Every value form that can be configured agrees with the server: `extract`, `encode`, casts (B2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats: readers see that capture lives, and the slot moves on while nothing is written to a captured table."""
+"""Heartbeats: readers see that capture runs, and the slot advances while captured tables are idle."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_statement_that_waits_for_a_lock_does_not_keep_capture_from_running(capt
     assert [event.after["id"] for event in log.events] == [1]
 
 
-def test_statement_that_fails_later_is_told_once_and_capture_goes_on(capture: CaptureSite) -> None:
+def test_statement_that_fails_later_is_logged_once_and_capture_continues(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key)", "create table beat (n int)")
     daemon = capture.running(
         {**beating(heartbeat_query="insert into public.beat values (1)"), "source": {"tables": ["public.t"]}}

@@ -1,4 +1,4 @@
-"""An idle publication on a busy server: WAL that is not ours is released, and nothing more than that (part 1)."""
+"""An idle publication on a busy server: WAL of other tables is released, and nothing more."""
 
 from __future__ import annotations
 

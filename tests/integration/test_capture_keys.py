@@ -1,4 +1,4 @@
-"""Every type as a key, and every type that may lie out of line as a value that an update leaves alone (B2, B4)."""
+"""Every type as a key, and every TOASTable type as a value that an update does not change (B2, B4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input and limits: rows too large, settings that are wrong, and an end in good order."""
+"""Invalid input and limits: rows that are too large, wrong settings, and an orderly exit."""
 
 from __future__ import annotations
 

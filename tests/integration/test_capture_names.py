@@ -1,4 +1,4 @@
-"""Names that want to be something else: SQL, JSON, TOML, a format string, a topic. They are taken literally (F2)."""
+"""Hostile names, such as SQL, JSON, TOML, format strings and topic names, are taken literally (F2)."""
 
 from __future__ import annotations
 

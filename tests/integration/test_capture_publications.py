@@ -1,4 +1,4 @@
-"""Publications that a DBA makes: column lists, row filters, publish options, generated columns, inheritance (B4)."""
+"""Publications of a DBA: column lists, row filters, publish options, generated columns, inheritance (B4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large values that an update left alone are read again: complete records, and never a value of another row or time."""
+"""Unchanged large values are read again: records are complete, and never have a value of another row or time."""
 
 from __future__ import annotations
 

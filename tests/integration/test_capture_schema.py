@@ -1,4 +1,4 @@
-"""DDL in mid-stream: each row is read with the schema of its time, which is in the log before it (B1, G6)."""
+"""DDL in the middle of the stream: each row is read with its own schema, which precedes it in the log (B1, G6)."""
 
 from __future__ import annotations
 

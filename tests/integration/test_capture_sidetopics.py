@@ -1,4 +1,4 @@
-"""Beside the tables' topics: which transactions there were, TRUNCATEs, and logical messages, as Debezium has them."""
+"""Transaction metadata, TRUNCATE events and logical messages in their own topics, in Debezium's form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.fixtures.servers.daemon import CaptureSite
 
 
-def test_transactions_are_told_with_the_number_of_their_events(capture: CaptureSite) -> None:
+def test_transaction_metadata_has_the_number_of_events(capture: CaptureSite) -> None:
     capture.sql("create table a (id int primary key)", "create table b (id int primary key)")
     daemon = capture.running({"capture": {"transactions": True, "batch_rows_max": 5}})
 
@@ -31,7 +31,7 @@ def test_transactions_are_told_with_the_number_of_their_events(capture: CaptureS
     assert log.faults() == []
 
 
-def test_transactions_are_not_told_unless_asked_for(capture: CaptureSite) -> None:
+def test_transaction_metadata_is_off_by_default(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key)")
     daemon = capture.running()
 

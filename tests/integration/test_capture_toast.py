@@ -1,4 +1,4 @@
-"""Values that PostgreSQL keeps out of line and does not send again: never a null in their place (fault table B4).
+"""TOAST values that PostgreSQL does not send again never become null (fault table B4).
 
 With `[toast] mode = "omit"`; for the default see test_capture_reselect.py.
 """

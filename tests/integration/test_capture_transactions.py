@@ -1,4 +1,4 @@
-"""Source transactions: what is rolled back is never seen, order is commit order, size does not matter (B3, P3, P8)."""
+"""Source transactions: rollbacks are invisible, order is commit order, size does not matter (B3, P3, P8)."""
 
 from __future__ import annotations
 

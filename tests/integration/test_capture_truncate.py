@@ -1,4 +1,4 @@
-"""TRUNCATE: every key that the topic has is deleted, in its place among the other events (B5)."""
+"""TRUNCATE deletes every key of the topic, in the right order among other events (B5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every type PostgreSQL ships, arrays of each, and types made of them: the log says what the server itself says (B2).
+"""Every type that PostgreSQL ships, arrays and derived types: the log has the server's own output (B2).
 
 The referee is the server: `to_jsonb(value)`, or the text for those types whose encoding is their text.
 """

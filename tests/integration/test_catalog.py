@@ -1,4 +1,4 @@
-"""The catalog as a real server has it: keys, partitions, identity, types, publications, hostile names."""
+"""Reading the catalog of a real server: keys, partitions, identity, types, publications, hostile names."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_system_schemas_never_match(source: Connection) -> None:
     assert tables(source, "*.*", "pg_catalog.*", "information_schema.*", "pg_toast.*") == {}
 
 
-def test_types_are_told_apart(source: Connection) -> None:
+def test_types_are_distinguished(source: Connection) -> None:
     source.execute("create type public.mood as enum ('a'); create domain public.feeling as public.mood")
     oids = {
         name: row[0]

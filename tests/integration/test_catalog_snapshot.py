@@ -1,4 +1,4 @@
-"""DDL that commits between two queries of one reading is in none of their answers."""
+"""One reading of the catalog is consistent: DDL that commits between its queries is not visible in any of them."""
 
 from __future__ import annotations
 

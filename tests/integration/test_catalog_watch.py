@@ -1,4 +1,4 @@
-"""The catalog watch on a real server: what it must see, and what it must not take for a gap."""
+"""The catalog watch on a real server: what it must detect, and what it must not report as a gap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc snapshot` on real servers: with a daemon and without, for people and for programs."""
+"""`cdc snapshot` on real servers, with and without a daemon, as text and as JSON."""
 
 from __future__ import annotations
 

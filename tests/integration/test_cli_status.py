@@ -1,4 +1,4 @@
-"""`cdc status` and `cdc run` on real servers: daemon up, daemon down, sides away, states that need a person."""
+"""`cdc status` and `cdc run` on real servers: daemon up or down, servers unreachable, states that need an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cdc tail` on real servers: what it prints, from where, in which order, and how it ends."""
+"""`cdc tail` on real servers: output, starting point, order and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that a real server refuses: each says why and what to do, and never the password."""
+"""Connections that a real server refuses: the error gives reason and fix, and never the password."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_server_that_starts_or_stops_is_waited_for(make_stack: MakeStack) -> Non
         _ask(connection)
 
 
-def test_pooler_is_seen_and_told_to_be_gone_round(postgres: PostgresServer, database: Database) -> None:
+def test_pooler_is_detected_with_a_hint_to_connect_directly(postgres: PostgresServer, database: Database) -> None:
     with pooler(postgres.port) as port:
         facts = gather(settings(make_conninfo(database.dsn, port=port)))
 

@@ -1,4 +1,4 @@
-"""COPY, which a snapshot reads, gives the very texts the stream sends, for every type; test_decoding agrees (B2)."""
+"""COPY, which snapshots read, gives the same texts as the stream for every type; test_decoding agrees (B2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a finding: told until it is accepted, over restarts and kills; or capture stops and loses nothing."""
+"""DDL findings are reported until accepted, across restarts and kills; with `stop`, capture stops and loses nothing."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_table_has_the_policy_of_the_last_pattern_that_fits(capture: CaptureSite
     assert {one["table"] for one in listed(capture)} == {"public.a", "public.ab", "public.b"}
 
 
-def test_table_that_joins_at_a_start_is_told(capture: CaptureSite) -> None:
+def test_table_that_joins_at_a_start_is_reported(capture: CaptureSite) -> None:
     table(capture)
     capture.running(_QUICK).stop()
     table(capture, "late")
@@ -177,7 +177,7 @@ def test_table_that_joins_at_a_start_is_told(capture: CaptureSite) -> None:
     assert [(one["table"], one["kind"]) for one in told(daemon)] == [("public.late", "joined")]
 
 
-def test_table_that_joins_while_capture_runs_is_captured_and_told(capture: CaptureSite) -> None:
+def test_table_that_joins_while_capture_runs_is_captured_and_reported(capture: CaptureSite) -> None:
     table(capture)
     daemon = capture.running(_QUICK)
     table(capture, "late")

@@ -1,4 +1,4 @@
-"""The Dockerfile's build, replayed: what it copies is enough for a wheel, and the wheel is enough for the command."""
+"""The build of the Dockerfile, replayed: the copied files suffice for a wheel, and the wheel runs the command."""
 
 from __future__ import annotations
 

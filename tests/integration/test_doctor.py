@@ -1,4 +1,4 @@
-"""`cdc doctor` and `cdc init` against real servers: what they find, and that what they print runs."""
+"""`cdc doctor` and `cdc init` against real servers: findings, and that the printed statements work."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_server_without_logical_decoding_gets_the_statement(
             assert auto.fetchone() == ("logical",)
 
 
-def test_role_without_rights_is_told_each_one_and_the_script_grants_them(
+def test_each_missing_right_is_reported_and_the_script_grants_it(
     pipeline: Pipeline, source: Connection, role: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source.execute("create table public.t (id int primary key)")

@@ -1,4 +1,4 @@
-"""Generated columns are in every record where the server can publish them, in none elsewhere, and never lost silently.
+"""Generated columns are in every record where the server can publish them, else in none, and are always reported.
 
 On the newest and on the oldest major: stream, snapshot, copy of a table without a key, values that are read again,
 `cdc verify`, schema records, log and status have the same columns.

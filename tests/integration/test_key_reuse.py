@@ -1,4 +1,4 @@
-"""Keys that change owner, with large values that PostgreSQL does not send: search and cache equal the table."""
+"""Keys that another row takes over, with unchanged large values: search and cache equal the table."""
 
 from __future__ import annotations
 

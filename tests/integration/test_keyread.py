@@ -1,4 +1,4 @@
-"""Values read by key from real tables: the same bytes as in the stream, of exactly the rows asked for."""
+"""Values read by key from real tables: the same bytes as in the stream, for exactly the requested rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local servers themselves: that they come, stay, are found, and go, whatever happens to them."""
+"""The local servers: start, reuse, discovery and stop, also after crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that was deleted: the stop names it, and the one command it prints brings the log back to the tables."""
+"""A deleted topic: the error names it, and the printed command makes the log equal to the tables again."""
 
 from __future__ import annotations
 

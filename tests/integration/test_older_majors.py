@@ -1,4 +1,4 @@
-"""The oldest PostgreSQL that is captured, in every run; `make majors` runs all of contract, integration and faults."""
+"""The oldest supported PostgreSQL; `make majors` runs all of contract, integration and faults on each version."""
 
 from __future__ import annotations
 

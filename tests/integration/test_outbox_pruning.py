@@ -1,4 +1,4 @@
-"""Events leave the outbox's table when Kafka has them, never before, and nothing else changes by it."""
+"""Outbox rows are deleted only after Kafka has their events, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of an outbox on real servers: each committed one is in its topic once, in the order of commits."""
+"""Outbox events on real servers: each committed event is in its topic once, in commit order."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_events_of_a_gap_that_are_still_in_the_table_are_published_once_after_th
     assert sorted(json.loads(one)["headers"]["id"] for one in shown.out.splitlines()) == [id_of(n) for n in range(1, 6)]
 
 
-def test_outbox_that_takes_the_place_of_another_while_capture_runs_is_no_gap(capture: CaptureSite) -> None:
+def test_outbox_replaced_while_capture_runs_is_no_gap(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key)", *made())
     daemon = capture.running(OUTBOX)
     capture.sql(event(1).insert())

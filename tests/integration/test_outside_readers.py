@@ -1,4 +1,4 @@
-"""Readers that are not ours end with the table's rows. `make readers` has more of them, and slower ones."""
+"""External readers end with the rows of the table. `make readers` runs more and slower ones."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def cached(capture: CaptureSite, valkey: Valkey) -> Iterator[tuple[Path, SinkPro
         yield path, worker, daemon.events("http_listening")[0]["port"]
 
 
-def test_who_waits_for_his_commit_reads_it_in_the_cache(capture: CaptureSite, valkey: Valkey) -> None:
+def test_commit_that_was_waited_for_is_read_in_the_cache(capture: CaptureSite, valkey: Valkey) -> None:
     with cached(capture, valkey) as (path, _, _), Waiter(path) as waiter, client_of(valkey) as reader:
         for n in range(15):
             with capture.connect() as connection:
@@ -54,7 +54,7 @@ def test_who_waits_for_his_commit_reads_it_in_the_cache(capture: CaptureSite, va
             assert Lsn.parse(found.lsn) >= Lsn.parse(lsn).before_header()
 
 
-def test_a_cache_that_does_not_apply_is_not_said_to_be_there(capture: CaptureSite, valkey: Valkey) -> None:
+def test_wait_does_not_succeed_for_a_cache_that_does_not_apply(capture: CaptureSite, valkey: Valkey) -> None:
     with cached(capture, valkey) as (path, worker, port), Waiter(path) as waiter:
         waiter.wait("cache", str(capture.wal()), timeout_s=60)
         worker.freeze()

@@ -1,4 +1,4 @@
-"""A search sink as it runs: Kafka, its workers, OpenSearch, and the commands for its indices."""
+"""A search sink end to end: Kafka, its workers, OpenSearch, and the commands for its indices."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def killed_before_the_swap(how: str, config_path: Path, url: str) -> None:
             process.kill()
 
 
-def test_index_that_was_left_closed_by_one_that_was_killed_is_opened_by_the_next_worker(
+def test_index_closed_by_a_killed_rebuild_is_opened_by_the_next_worker(
     rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, config_path: Path
 ) -> None:
     config, group = load(config_path, {}), sink_group(topic_prefix, "search")
@@ -207,7 +207,7 @@ def test_table_that_the_sink_does_not_keep_is_named(config_path: Path, rig: Sink
     assert "its tables: public.t" in done.err
 
 
-def test_stored_query_tells_of_rows_that_were_there_and_of_those_that_come(
+def test_stored_query_matches_existing_and_new_rows(
     rig: SinkRig, opensearch: OpenSearchServer, topic_prefix: str, config_path: Path
 ) -> None:
     config, group = load(config_path, {}), sink_group(topic_prefix, "search")

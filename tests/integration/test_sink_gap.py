@@ -1,4 +1,4 @@
-"""A sink that was away for longer than the topic keeps: it stops in GAP, is mended against the source, and goes on."""
+"""A sink that was down longer than its topic's retention stops in GAP, is repaired from the source and continues."""
 
 from __future__ import annotations
 

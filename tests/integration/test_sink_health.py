@@ -1,4 +1,4 @@
-"""What commands and pages say of a sink that works, waits, is frozen or is dead: `cdc run --with-sinks`."""
+"""`cdc run --with-sinks`: the state that commands and endpoints show of a running, waiting, frozen or dead sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink of another package, as docs/contributing/add-a-sink.md builds it: its very code, its very configuration."""
+"""A sink of another package: exactly the code and configuration of docs/contributing/add-a-sink.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a database through capture into a store in memory: what `cdc sink run` does, and what commands see of it."""
+"""From a database through capture into a store in memory: `cdc sink run`, and what commands show of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots on a real server: made with a deadline, never half, held, dropped, lost."""
+"""Slots on a real server: created with a deadline and never partly; held, dropped and lost ones."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_creation_goes_on_when_the_writer_ends(
     assert slot_facts(source, slot).usable
 
 
-def test_creation_stops_when_told(
+def test_creation_stops_on_request(
     source: Connection, database: Database, slot: str, writer: psycopg.Connection
 ) -> None:
     stop = threading.Event()

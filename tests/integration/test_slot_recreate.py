@@ -1,4 +1,4 @@
-"""`cdc slot recreate --resnapshot`: what it refuses, what it leaves alone, every format. Faults: `test_repair`."""
+"""`cdc slot recreate --resnapshot`: refusals, what stays unchanged, every format. Faults: `test_repair`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNSEEN: Final = (
 )
 
 
-def test_nothing_is_changed_without_a_log_without_both_words_or_while_somebody_reads(capture: CaptureSite) -> None:
+def test_nothing_changes_without_a_log_without_confirmation_or_with_a_reader(capture: CaptureSite) -> None:
     capture.sql(*_TABLE)
     nothing = recreate(capture, "--resnapshot", "--yes")
     daemon = capture.running(INITIAL)

@@ -1,4 +1,4 @@
-"""Snapshots on a real server: what was in the tables before capture began is in the log, exactly."""
+"""Snapshots on a real server: rows from before capture are in the log, exactly."""
 
 from __future__ import annotations
 

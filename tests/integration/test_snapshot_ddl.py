@@ -1,4 +1,4 @@
-"""What happens to a table in the middle of its snapshot: it is noticed, and read again as far as it must be."""
+"""DDL on a table during its snapshot is detected, and the affected part is read again."""
 
 from __future__ import annotations
 

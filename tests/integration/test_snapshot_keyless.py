@@ -1,4 +1,4 @@
-"""Tables without a key: what was in them is copied once, and every row is in the topic once, as a copy or an event."""
+"""Tables without a key: existing rows are copied once, and every row is in the topic once."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_tables_whose_rows_are_not_wanted_have_their_changes_alone(capture: Capt
     assert log.cuts[-1]["tables"].get("public.t", "complete") == "complete"
 
 
-def test_table_without_a_key_that_joins_later_is_copied_and_nobody_need_accept_that(capture: CaptureSite) -> None:
+def test_table_without_a_key_that_joins_later_is_copied_without_an_open_finding(capture: CaptureSite) -> None:
     capture.sql("create table first (n int)", "insert into first values (1), (1)")
     assert capture.running(COPIED).stop() == 0
     capture.sql(*FILLED)

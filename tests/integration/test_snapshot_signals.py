@@ -1,4 +1,4 @@
-"""Signals on real servers: each is acted on once, over crashes, and none of them ever stops capture."""
+"""Signals on real servers: each takes effect once, also across crashes, and none stops capture."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_paused_snapshot_reads_nothing_until_it_goes_on_and_misses_nothing(captu
     assert not differences(capture, log, "t").any
 
 
-def test_stopped_first_snapshot_stays_stopped_until_it_is_started_anew(capture: CaptureSite) -> None:
+def test_stopped_first_snapshot_stays_stopped_until_it_is_started_again(capture: CaptureSite) -> None:
     capture.sql(*TABLE)
     capture.running({"snapshot": {**SMALL_CHUNKS["snapshot"], "rows_per_s_max": 1}})
     assert answered(capture, signal(capture, {"command": "stop", "tables": ["public.*"]}))["done"] == ["public.t"]

@@ -1,4 +1,4 @@
-"""What `cdc doctor` and `cdc status` say of the next start is what `cdc run` then does, in every broken world."""
+"""`cdc doctor` and `cdc status` predict what `cdc run` then does, for every kind of broken setup."""
 
 from __future__ import annotations
 

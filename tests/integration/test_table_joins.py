@@ -440,7 +440,7 @@ def test_table_without_a_key_that_may_not_be_read_is_left_out_until_it_may(captu
         )
 
 
-def test_new_table_without_a_topic_is_left_out_alone_until_somebody_creates_it(capture: CaptureSite) -> None:
+def test_only_a_new_table_without_a_topic_is_left_out_until_the_topic_exists(capture: CaptureSite) -> None:
     first(capture).stop()
     by_hand: Sections = {**_QUICK, "kafka": {"create_topics": False}}
     daemon = capture.running(by_hand)

@@ -1,4 +1,4 @@
-"""What two looks at a real catalog tell of DDL between them: every change of rows that are there, and no other (B1)."""
+"""Two readings of a real catalog show every DDL that changed existing rows, and no other (B1)."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def kinds(found: list[DdlFinding]) -> Found:
 
 
 @pytest.mark.parametrize("what", TOLD)
-def test_change_of_rows_that_are_there_is_told(source: Source, what: str) -> None:
+def test_change_of_existing_rows_is_reported(source: Source, what: str) -> None:
     statements, wanted = TOLD[what]
 
     source.sql(*statements)
@@ -187,7 +187,7 @@ def test_change_of_rows_that_are_there_is_told(source: Source, what: str) -> Non
     "how",
     ["alter publication pub set (publish_generated_columns = stored)", "alter publication pub set table g (id, d)"],
 )
-def test_generated_column_that_is_published_from_now_on_is_told(connection: Connection, how: str) -> None:
+def test_newly_published_generated_column_is_reported(connection: Connection, how: str) -> None:
     """Rows that are in the log lack its values, and no event says so."""
     if connection.info.server_version < GENERATED_SINCE:
         pytest.skip("from PostgreSQL 18 on")
@@ -202,7 +202,7 @@ def test_generated_column_that_is_published_from_now_on_is_told(connection: Conn
     assert kinds(source.found()) == {("g", "column_filled")}
 
 
-def test_generated_column_that_is_added_to_a_publication_with_these_is_told(connection: Connection) -> None:
+def test_generated_column_added_to_a_table_is_reported(connection: Connection) -> None:
     if connection.info.server_version < GENERATED_SINCE:
         pytest.skip("from PostgreSQL 18 on")
     connection.execute("create table g (id int primary key)")
@@ -215,14 +215,14 @@ def test_generated_column_that_is_added_to_a_publication_with_these_is_told(conn
 
 
 @pytest.mark.parametrize("what", NOT_TOLD)
-def test_what_changes_no_row_is_not_told(source: Source, what: str) -> None:
+def test_ddl_that_changes_no_row_is_not_reported(source: Source, what: str) -> None:
     source.sql(*NOT_TOLD[what])
 
     assert source.found() == []
 
 
 @pytest.mark.parametrize("what", TOLD)
-def test_digest_changes_with_everything_that_is_told(source: Source, what: str) -> None:
+def test_digest_changes_with_every_field(source: Source, what: str) -> None:
     """Facts are only read of tables whose digest is another one."""
     statements, _ = TOLD[what]
     before = source.catalog.digests()
@@ -242,7 +242,7 @@ def test_table_that_was_born_into_the_publication_is_whole(connection: Connectio
     assert source.found() == []
 
 
-def test_table_that_was_there_before_its_schema_was_published_is_told(connection: Connection) -> None:
+def test_table_that_existed_before_its_schema_was_published_is_reported(connection: Connection) -> None:
     connection.execute("create table first (id int primary key); create schema s; create table s.t (id int)")
     connection.execute("create publication pub for table first")
     source = Source(connection, "pub")
@@ -265,7 +265,7 @@ def test_table_that_was_there_before_its_schema_was_published_is_told(connection
         ("for all tables", "create unlogged table t (id int)", "alter table t set logged"),
     ],
 )
-def test_table_that_was_there_before_it_could_be_published_is_told(
+def test_table_that_existed_before_it_could_be_published_is_reported(
     connection: Connection, scope: str, made: str, ddl: str
 ) -> None:
     connection.execute(f"create table first (id int primary key); {made}; create publication pub {scope}".encode())
@@ -276,7 +276,7 @@ def test_table_that_was_there_before_it_could_be_published_is_told(
     assert kinds(source.found()) == {("t", "joined")}
 
 
-def test_table_that_the_configuration_selects_later_is_told(connection: Connection) -> None:
+def test_table_that_the_configuration_selects_later_is_reported(connection: Connection) -> None:
     connection.execute("create table first (id int primary key); create publication pub for all tables")
     source = Source(connection, "pub")
     source.sql("create table p_new (id int primary key)")
@@ -300,7 +300,7 @@ def test_statement_that_goes_with_a_finding_changes_no_value(connection: Connect
     assert connection.execute('select * from "we.ird"').fetchall() == [(1, "x", 1)]
 
 
-def test_column_that_is_not_published_is_not_told_of(connection: Connection) -> None:
+def test_column_that_is_not_published_is_not_reported(connection: Connection) -> None:
     connection.execute("create table t (id int primary key, n int); create publication pub for table t (id)")
     source = Source(connection, "pub")
 

@@ -1,4 +1,4 @@
-"""`cdc.verify` on real servers: agrees with what capture publishes, and finds every kind of damage to it."""
+"""`cdc.verify` on real servers: it accepts what capture publishes, and finds every kind of damage."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_an_older_event_behind_a_newer_one_is_found(capture: CaptureSite) -> Non
 
 
 @pytest.mark.parametrize("key", [b'{"id":1}', b"7"])
-def test_a_record_of_somebody_else_is_found(capture: CaptureSite, key: bytes) -> None:
+def test_a_foreign_record_is_found(capture: CaptureSite, key: bytes) -> None:
     capture.sql("create table t (id integer primary key, v integer)")
     capture.running(ONE_PARTITION).until_position(capture.sql("insert into t values (1, 1)"))
     _produce(capture, key, b'{"op":"c","after":7}')

@@ -1,4 +1,4 @@
-"""`cdc verify` of a sink on real servers under writes: nothing right is accused, all damage is found and mended."""
+"""`cdc verify` of a sink under writes: no correct key is reported, and all damage is found and repaired."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def of_source(config: Config, *, repair: bool = False) -> TableFindings:
     return found
 
 
-def test_planted_differences_are_found_and_mended_under_load_and_nothing_else_is_touched(capture: CaptureSite) -> None:
+def test_planted_differences_are_found_and_repaired_under_load_and_nothing_else_is_touched(
+    capture: CaptureSite,
+) -> None:
     capture.sql(TABLE)
     capture.running(SECTIONS)
     capture.sql(FILL)
@@ -109,7 +111,7 @@ def test_planted_differences_are_found_and_mended_under_load_and_nothing_else_is
         assert of_store(config, target).ok
 
 
-def test_what_the_log_never_saw_is_found_and_read_again_by_key(capture: CaptureSite) -> None:
+def test_rows_missing_in_the_log_are_found_and_read_again_by_key(capture: CaptureSite) -> None:
     """A partition is detached, written to and attached again: PostgreSQL publishes nothing of that."""
     capture.sql(
         TABLE + " partition by range (id)",

@@ -1,4 +1,4 @@
-"""`cdc verify --topics` on real servers: every format, tables with awkward names and heirs, and waits that end."""
+"""`cdc verify --topics` on real servers: every format, hostile names, inheritance, and bounded waits."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def verify(config: Path, *options: str) -> tuple[int, str, str]:
     return ran.code, ran.out, ran.err
 
 
-def test_what_the_log_never_saw_is_found_in_every_format(capture: CaptureSite, sections: Sections) -> None:
+def test_rows_missing_in_the_log_are_found_in_every_format(capture: CaptureSite, sections: Sections) -> None:
     """A partition is detached, written to and attached again: PostgreSQL publishes nothing of that."""
     capture.sql(*TABLE)
     capture.running({**sections, "snapshot": {"mode": "initial"}, "ddl": {"policy": "warn"}})

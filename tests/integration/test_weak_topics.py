@@ -1,4 +1,4 @@
-"""Settings of topics on a real broker: what capture creates, and what it says of topics that others made."""
+"""Topic settings on a real broker: those of new topics, and findings about existing topics."""
 
 from __future__ import annotations
 

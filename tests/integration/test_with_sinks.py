@@ -1,4 +1,4 @@
-"""`cdc run --with-sinks`: what a sink does is no concern of capture. Without Spark: the sinks here fail before it."""
+"""`cdc run --with-sinks`: sinks never affect capture. Without Spark: these sinks fail before they need it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change must become, said with dicts and `json.dumps`: slow, obvious, and without any code of `cdc.encode`."""
+"""A model of the envelope with dicts and `json.dumps`: slow, obvious, and without code of `cdc.encode`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories of a source: transactions with gaps between them or none, relations that change shape, keepalives.
+"""Random histories of a source: transactions with or without gaps, relations that change, keepalives.
 
 `Source` plays the walsender: a session may begin at any transaction that it must send, and announces each relation
 before its first row in the session, and again when its shape changes.

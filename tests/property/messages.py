@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what PostgreSQL may say: names, relations, values, messages."""
+"""Hypothesis strategies for messages of PostgreSQL: names, relations, values."""
 
 from __future__ import annotations
 

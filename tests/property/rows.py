@@ -1,4 +1,4 @@
-"""Hypothesis strategies for tables and changes of their rows, each value with the JSON it must become."""
+"""Hypothesis strategies for tables and row changes, each value with its expected JSON."""
 
 from __future__ import annotations
 

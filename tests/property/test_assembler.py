@@ -1,4 +1,4 @@
-"""The assembler against a dumb model: every history, fed in any pieces, committed and crashed anywhere.
+"""The assembler against a simple model: every history, split, committed and crashed anywhere.
 
 The model is `Source.events`. Whatever the pieces, the pauses and the caps are: what is committed is a beginning of
 it, and a new assembler at any committed position delivers exactly the rest.

@@ -1,4 +1,4 @@
-"""The read-back audit finds every damage of the log and accuses no log that is whole."""
+"""The audit finds every damage of the log, and reports none in an intact log."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def written_on(writer: LogWriter, script: list[Any], *, keys: int = 1 << 30) -> 
 
 
 @given(script=aged_steps, stretch=st.sampled_from([1, 3, 4096]))
-def test_log_that_capture_wrote_is_never_accused_and_everything_is_compared(script: list[Any], stretch: int) -> None:
+def test_intact_log_is_never_reported_and_everything_is_compared(script: list[Any], stretch: int) -> None:
     log = written(script).log
 
     with patch.object(auditing, "SECTION_OFFSETS", stretch):
@@ -173,7 +173,7 @@ def test_what_retention_removed_is_no_finding_and_not_taken_for_good(script: lis
         assert gone <= report.hidden.keys()
 
 
-def test_record_behind_the_last_cut_is_told_when_no_cut_accounts_for_it_in_time() -> None:
+def test_record_behind_the_last_cut_is_reported_if_no_cut_covers_it_in_time() -> None:
     writer = written([[("shop.public.b", 0, 1, 0)]])
     partition = ("shop.public.b", 0)
     writer.log.append(partition, (b"x", b"foreign", None), transaction=-1)

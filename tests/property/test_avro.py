@@ -1,4 +1,4 @@
-"""Avro against JSON: fastavro reads from every record what the same change is in Debezium's JSON envelope."""
+"""Avro against JSON: fastavro reads the same values as in Debezium's JSON envelope."""
 
 from __future__ import annotations
 

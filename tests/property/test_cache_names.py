@@ -1,4 +1,4 @@
-"""Names of rows in a cache: two rows never share one, whatever is in a key."""
+"""Names of rows in a cache: two rows never share a name, whatever their keys are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms an operator may choose: values survive, and any text is a value or a DecodeError."""
+"""Configurable value forms: values survive a round trip, and any text gives a value or a DecodeError."""
 
 from __future__ import annotations
 

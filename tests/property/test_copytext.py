@@ -1,4 +1,4 @@
-"""Lines of COPY: what the documentation says is written is read back whole, and anything else is a DecodeError."""
+"""Lines of COPY in the documented format are read back exactly; anything else is a DecodeError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capture as a whole, without its edges, crashed anywhere: the log has every event exactly once, in order.
+"""Capture without its edges, crashed anywhere: the log has every event exactly once, in order.
 
 Pipeline, assembler, transcoder, reselector, publisher, ledger and restore are the real ones. The source and the broker
 are in memory: the broker knows offsets, markers, aborted records, fencing and commits whose answer is lost.

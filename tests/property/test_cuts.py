@@ -1,4 +1,4 @@
-"""The cut index finds, for every LSN, the latest place that has everything from there on behind it."""
+"""The cut index returns, for every LSN, the latest position that precedes everything from there on."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def passed(log: MemoryLog, offsets: dict[Partition, int]) -> list[int]:
 
 @settings(max_examples=40)
 @given(script=commits)
-def test_nothing_from_the_lsn_on_lies_before_the_place_and_the_place_is_the_latest(script: Sequence[Commit]) -> None:
+def test_position_precedes_everything_from_the_lsn_on_and_is_the_latest(script: Sequence[Commit]) -> None:
     log = publish(script)
     cuts = [msgspec.json.decode(stored.value or b"", type=Cut) for stored in log.records("shop.__cuts")]
     maps: list[dict[Partition, int]] = []
@@ -101,5 +101,5 @@ def test_nothing_from_the_lsn_on_lies_before_the_place_and_the_place_is_the_late
         assert len(missed) == max((len(passed(log, found)) for found in sound), default=0)
 
 
-def test_an_empty_index_has_no_place() -> None:
+def test_an_empty_index_has_no_position() -> None:
     assert cut_before(MemoryLog(), "shop", Lsn(1)) is None

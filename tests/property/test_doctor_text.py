@@ -1,4 +1,4 @@
-"""The script for a DBA and the cdc.toml that init writes: names stay names, whatever they hold."""
+"""The DBA script and the cdc.toml of `cdc init` quote every name correctly."""
 
 from __future__ import annotations
 

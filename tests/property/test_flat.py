@@ -1,4 +1,4 @@
-"""Rows alone against a dumb model: every change of every table becomes the row it leaves, or a tombstone."""
+"""Rows alone against a simple model: every change becomes the resulting row, or a tombstone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever bytes arrive, every format makes a record of them or says what is wrong: nothing else leaks."""
+"""Any bytes give a record or a named error in every format; no other exception escapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that come later: a filled record is the one it would have been, and says which columns came later."""
+"""Values that arrive later: a completed record equals the original one, and names the columns added later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mirrors and histories are what a dict and a list would be, whatever comes in whatever cuts (real deltalake)."""
+"""Mirrors and histories equal a dict and a list, for any changes in any cuts (real deltalake)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows replaced by hand are those a list would have: any number a key, null keys, nested values (files on disk)."""
+"""Replacing rows by key equals a list: any number of rows per key, null keys, nested values (files on disk)."""
 
 from __future__ import annotations
 

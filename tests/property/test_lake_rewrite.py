@@ -1,4 +1,4 @@
-"""A merge by hand gives what a dict would, keeps files apart by key, and states ranges that hold (files on disk)."""
+"""A hand-written merge equals a dict, keeps files separate by key, and states correct ranges (files on disk)."""
 
 from __future__ import annotations
 

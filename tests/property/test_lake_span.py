@@ -1,4 +1,4 @@
-"""Whatever capture wrote: spans tile the log, each holds whole source transactions, and counts add up."""
+"""For any log: spans cover it without overlap, each holds whole source transactions, and counts add up."""
 
 from __future__ import annotations
 

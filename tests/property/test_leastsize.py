@@ -1,4 +1,4 @@
-"""A row is refused by the lengths in its frame only if its record is too large, whatever format, types and values."""
+"""A row is refused by the lengths in its frame only if its record is too large, for any format, types and values."""
 
 from __future__ import annotations
 

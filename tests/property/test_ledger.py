@@ -1,4 +1,4 @@
-"""The cut index tells the truth about the log, whatever was written, aborted, restarted: G3 and G8 stand on it.
+"""The cut index describes the log correctly after any writes, aborts and restarts; G3 and G8 depend on it.
 
 The publisher runs against a broker in memory that knows offsets, markers and aborted records; every cut is then
 compared with what a read_committed reader finds up to it.

@@ -1,4 +1,4 @@
-"""What other programs say of themselves, whatever it is: an answer of the broker, a log, a line of `ps`."""
+"""Parsing of other programs' output: answers of the broker, logs, lines of `ps`."""
 
 from __future__ import annotations
 

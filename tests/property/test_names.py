@@ -1,4 +1,4 @@
-"""Topic names: two tables never share a topic, whatever their names are, and every name is legal."""
+"""Topic names: two tables never share a topic, and every name is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether one contract may follow another: what an old one lets a writer write is held against the new one."""
+"""Compatibility of contracts: documents that the old contract allows are validated against the new one."""
 
 from __future__ import annotations
 

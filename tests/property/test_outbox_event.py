@@ -1,4 +1,4 @@
-"""Events and their messages, over everything an application may hand in."""
+"""Events and their messages, for any input of an application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event topics are injective; the router loses, doubles and reorders nothing; any bytes are a record or an error."""
+"""Event topics are unique per type; the router loses, duplicates and reorders nothing; any bytes are handled."""
 
 from __future__ import annotations
 

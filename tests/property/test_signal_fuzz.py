@@ -1,4 +1,4 @@
-"""No record of the signals topic breaks what reads it: 20,000 random and structured ones, against the real merger."""
+"""No record of the signals topic breaks its reader: 20,000 random and structured ones, with the real merger."""
 
 from __future__ import annotations
 

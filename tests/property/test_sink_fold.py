@@ -1,4 +1,4 @@
-"""Folding the records of a key in batches gives what applying them one by one gives, wherever batches are cut.
+"""Folding records of a key in batches equals applying them one by one, wherever batches are divided.
 
 The reference is `cdc.verify.verify_rule`, which `cdc verify` compares stores with; no code of the fold is in it. Faults
 of the fold are planted, and `cdc verify` must find each of them.

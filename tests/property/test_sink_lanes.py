@@ -1,4 +1,4 @@
-"""The pure core of a sink's runner against a dumb model of it: lists of offsets, searched from end to end."""
+"""The pure core of a sink's runner against a simple model that searches lists of offsets."""
 
 from __future__ import annotations
 

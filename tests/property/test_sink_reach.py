@@ -1,4 +1,4 @@
-"""How far a sink is: never further than what is committed says, and as far as that says."""
+"""The applied LSN of a sink is exactly what its committed offsets allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing a sink with its topic while both move: nothing right is accused, everything planted is found and mended."""
+"""A sink and its topic compared under writes: no correct key is reported, all planted damage is found and repaired."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world_of(book: LogBook, script: Sequence[Line], *, begun: int = 0) -> World:
 
 @settings(max_examples=80)
 @given(book=logs(partial=True), script=SCRIPTS, begun=st.integers(0, 10), repair=st.booleans())
-def test_a_sink_that_is_right_is_never_accused_and_never_touched_whatever_moves_meanwhile(
+def test_correct_sink_is_never_reported_or_changed_under_writes(
     book: LogBook, script: Sequence[Line], begun: int, repair: bool
 ) -> None:
     world = world_of(book, script, begun=begun)
@@ -120,7 +120,7 @@ def test_repair_under_writes_ends_in_what_the_topic_says(
     assert world.target.touched <= ({planted} if planted else set())
 
 
-def test_kinds_are_told_apart() -> None:
+def test_kinds_are_distinguished() -> None:
     book = LogBook()
     for key in range(8):
         book.put(key, {"id": key, "v": 1})
@@ -166,7 +166,7 @@ def test_a_key_that_never_rests_is_undecided_and_not_clean() -> None:
     assert found.examples == {"undecided": ['{"id":1}']}
 
 
-def test_blocked_keys_are_told_as_such_and_left_alone() -> None:
+def test_blocked_keys_are_reported_and_not_changed() -> None:
     book = LogBook()
     for key in (1, 2):
         book.put(key, {"id": key, "v": 1})
@@ -264,7 +264,7 @@ def quickly(test: Any, **strategies: st.SearchStrategy[Any]) -> Callable[[], Non
 
 
 RIGHT = quickly(
-    test_a_sink_that_is_right_is_never_accused_and_never_touched_whatever_moves_meanwhile,
+    test_correct_sink_is_never_reported_or_changed_under_writes,
     book=logs(partial=True),
     script=SCRIPTS,
     begun=st.integers(0, 10),

@@ -1,4 +1,4 @@
-"""Conditions of snapshots: what is parsed is what is said, and nothing of the text reaches PostgreSQL as SQL."""
+"""Conditions of snapshots: parsed as written, and no text of them reaches PostgreSQL as SQL."""
 
 from __future__ import annotations
 
@@ -103,6 +103,6 @@ def test_words_bind_as_in_sql(text: str, meant: Condition) -> None:
         ("a = 1 " * 20_000, "characters"),
     ],
 )
-def test_what_is_no_condition_is_refused_with_its_place(text: str, why: str) -> None:
+def test_invalid_condition_is_refused_with_its_position(text: str, why: str) -> None:
     with pytest.raises(ConditionError, match=re.escape(why)):
         parse(text)

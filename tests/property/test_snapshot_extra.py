@@ -1,4 +1,4 @@
-"""Requested keys that only the log has are deleted exactly, whatever is written meanwhile."""
+"""Requested keys that are only in the log are deleted, and no others, under concurrent writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a chunk in pieces: what joins slice by slice is every line once, in order."""
+"""Lines of a chunk in pieces: the slices contain every line once, in order."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _numbers(steps: bytes) -> list[int]:
     return [high << 8 | low for high, low in zip(steps[::2], steps[1::2], strict=True)]
 
 
-def test_topic_whose_rows_were_owed_is_the_table_in_the_end() -> None:
+def test_topic_with_incomplete_rows_ends_equal_to_the_table() -> None:
     seen: Counter[str] = Counter()
 
     @settings(max_examples=_EXAMPLES)

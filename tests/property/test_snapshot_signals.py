@@ -1,4 +1,4 @@
-"""Signals: ours survive being written, Debezium's are understood, and no record is more than a named error."""
+"""Signals: own ones survive a round trip, Debezium's are understood, and invalid ones give a named error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_any_record_is_a_signal_or_a_named_error(value: bytes) -> None:
         assert isinstance(parse(None, value, "shop"), Signal)
 
 
-def test_records_of_another_key_are_for_somebody_else() -> None:
+def test_records_of_other_keys_are_ignored() -> None:
     value = encode(Signal("", "stop"))
 
     assert parse(b"other", value, "shop") is None

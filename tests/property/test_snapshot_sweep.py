@@ -1,4 +1,4 @@
-"""Repair after a gap, against a model of the server: the log folds to the table, and only what is gone is deleted."""
+"""Repair after a gap, against a model of the server: the log folds to the table, and only missing keys are deleted."""
 
 from __future__ import annotations
 

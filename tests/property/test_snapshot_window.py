@@ -1,4 +1,4 @@
-"""Snapshots against a model of the server: no stale, missing or extra row, whatever is hidden, moved or killed."""
+"""Snapshots against a model of the server: no stale, missing or extra row under hidden commits, moves and kills."""
 
 from __future__ import annotations
 

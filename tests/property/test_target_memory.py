@@ -1,4 +1,4 @@
-"""The store in memory keeps the promises that all stores are held to; and the suite sees what breaks them."""
+"""The store in memory fulfils the contract of all stores, and the contract suite detects violations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_store_that_does_not_converge_is_found(mutant: type[MemoryTarget], parti
         fails()
 
 
-def test_what_the_topic_proves_wrong_is_mended() -> None:
+def test_wrong_keys_of_the_topic_are_repaired() -> None:
     target = MemoryTarget()
 
     def damage(one: StoredKey) -> None:

@@ -1,4 +1,4 @@
-"""Timelines: which server is the log's history, promoted, and which is not; and what is known against a failover."""
+"""Timelines: which promoted server continues the log's history, and known obstacles to a failover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast path against a dumb model: every change of every table becomes exactly the records it must become."""
+"""The fast path against a simple model: every change becomes exactly the expected records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that were read from a table become what the stream would have made of them."""
+"""Rows read from a table are encoded like rows of the stream."""
 
 from __future__ import annotations
 

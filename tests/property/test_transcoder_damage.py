@@ -1,4 +1,4 @@
-"""Broken row frames: the fast path refuses what the exact decoder refuses, in the same words, and nothing leaks.
+"""Broken row frames: fast path and exact decoder refuse the same ones with the same message.
 
 Only types whose every text is a value are used, so that whatever is accepted must be valid JSON.
 """

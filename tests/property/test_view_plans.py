@@ -1,4 +1,4 @@
-"""Whatever changes in a cut, a view that is kept by its plan is what its query gives: in DuckDB, against recompute."""
+"""For any changes in a cut, a view updated by its plan equals its query: in DuckDB, against recompute."""
 
 from __future__ import annotations
 

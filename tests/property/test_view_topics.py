@@ -1,4 +1,4 @@
-"""A view's topic folds to the view at every cut, each change once, wherever drivers die; against a dumb model."""
+"""A view's topic folds to the view at every cut, each change once, wherever drivers are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alarms about WAL: in order, each once, and cleared without fluttering."""
+"""Alarms about WAL: in order, each once, cleared with hysteresis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner with one clause of its rule taken away each. Each must be found wrong by the shapes named."""
+"""Mutants of the planner, each without one clause of its rule. The named shapes must detect each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of views over `viewworld`'s shop, in Spark's SQL, each with what its plan must be. Pure data."""
+"""Shapes of views over the shop of `viewworld`, in Spark SQL, each with its expected plan. Pure data."""
 
 from __future__ import annotations
 

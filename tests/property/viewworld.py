@@ -1,4 +1,4 @@
-"""A small shop whose tables change cut by cut in DuckDB, and views that are kept by their plans beside it.
+"""A small shop whose tables change cut by cut in DuckDB, with views that are updated by their plans.
 
 Tables are few rows over few values, with nulls, so that keys move, partners come and go, and groups become empty.
 `clicks` has no key, and rows of it are there twice. Images hold more than what changed now and then, as they may.

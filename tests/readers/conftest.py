@@ -1,4 +1,4 @@
-"""The readers' environment and what they have in common. `make readers` makes the one and runs all of them."""
+"""Environment and fixtures of the external readers. `make readers` creates it and runs all of them."""
 
 from __future__ import annotations
 

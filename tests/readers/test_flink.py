@@ -1,4 +1,4 @@
-"""Apache Flink SQL 2.2 ends with the rows of the table: which of its formats reads which of ours."""
+"""Apache Flink SQL 2.2 ends with the rows of the table, for each pair of its formats and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kcat, the tool people look into topics with, sees keys, values and tombstones where they are."""
+"""kcat reads keys, values, tombstones and partitions correctly."""
 
 from __future__ import annotations
 

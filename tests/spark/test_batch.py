@@ -356,7 +356,7 @@ def test_event_with_a_damaged_part_is_refused(spark: SparkSession, part: bytes, 
 
 
 @pytest.mark.parametrize("value", [b"no json", b"{}", b'{"op":"c","after":{"id":1},"source":{"schema_id":"ffffffff"}}'])
-def test_record_of_somebody_else_is_refused(spark: SparkSession, value: bytes) -> None:
+def test_foreign_record_is_refused(spark: SparkSession, value: bytes) -> None:
     record = schema(ID)
     events = Events(record)
     events.record_of(b'{"id":1}', value)

@@ -63,7 +63,7 @@ def test_mirror_is_the_table_after_inserts_updates_deletes_and_key_changes(lake:
     assert lake.differs("public.t", columns) == ""
 
 
-def test_lake_of_a_repaired_log_is_stale_and_one_that_is_built_anew_is_exact(
+def test_lake_of_a_repaired_log_is_stale_and_a_rebuilt_one_is_exact(
     lake: LakeSite, spark: SparkSession, tmp_path: Path
 ) -> None:
     site = lake.capture

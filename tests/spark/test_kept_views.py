@@ -238,9 +238,7 @@ def test_sums_move_once_whatever_the_attempt_after_a_kill_does(
     assert_right(lake)
 
 
-def test_check_tells_what_two_computations_may_differ_in_from_what_is_wrong(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_check_distinguishes_inexact_results_from_wrong_ones(spark: SparkSession, tmp_path: Path) -> None:
     """A tenth added a thousand times, in any order; and the random numbers of KLL."""
     kll = "kll_sketch_get_quantile_bigint(kll_sketch_agg_bigint(n), 0.5d)"
     lake = KeptLake(

@@ -1,4 +1,4 @@
-"""A sink that was down for long applies its backlog in bounded memory, whatever the size.
+"""A sink that was down for a long time applies its backlog in bounded memory, whatever the size.
 
 `make lake-backlog` runs this with 2 GB of waiting rows and 1.5 GB in one transaction, with the default settings.
 """

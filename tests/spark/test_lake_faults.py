@@ -1,4 +1,4 @@
-"""Faults in a lake and its log, and their effect: exact data after all, or a stop with a reason (row D6)."""
+"""Faults in a lake and its log: the data is exact afterwards, or the sink stops with a reason (row D6)."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def dies(driver: LakeDriver, number: int, died: list[str], act: Callable[[LakeDr
     return False
 
 
-def test_driver_that_dies_while_it_tidies_is_followed_by_one_that_is_exact(
+def test_driver_killed_during_cleanup_is_followed_by_one_that_is_exact(
     lake: LakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every cut compacts files and prunes old cuts; a driver fails before each of these steps."""

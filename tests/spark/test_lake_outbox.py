@@ -189,7 +189,7 @@ def test_driver_that_dies_before_any_step_leaves_each_event_once(log: OutboxLog,
     assert sorted(row["_id"] for row in archive(lake)) == wanted
 
 
-def test_events_that_nobody_wants_are_left_out_and_can_join_later(log: OutboxLog, lake: LakeSite) -> None:
+def test_unselected_events_are_left_out_and_can_join_later(log: OutboxLog, lake: LakeSite) -> None:
     wanted, lake.settings = lake.settings, structs.replace(lake.settings, tables=("*.*", "!events.order line"))
     log.events([(b"1", b"{}", headed("e1"))])
     driver = lake.driver()

@@ -100,7 +100,7 @@ def test_call_that_is_more_than_sql_is_refused(attacked: tuple[SparkSession, dic
             guarded(spark, text.format(**files))
 
 
-def test_function_that_somebody_registered_is_refused(attacked: tuple[SparkSession, dict[str, str]]) -> None:
+def test_registered_function_is_refused(attacked: tuple[SparkSession, dict[str, str]]) -> None:
     spark, _ = attacked
     spark.udf.register("leak", lambda: SECRET)
 

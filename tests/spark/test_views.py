@@ -262,7 +262,7 @@ def test_a_table_that_no_cut_has_yet_leaves_the_view_behind(spark: SparkSession,
         ("select no_such_function(id) as x from orders", r"a\.sql, line 1: .*no_such_function"),
     ],
 )
-def test_what_spark_does_not_take_is_left_behind_with_its_place(
+def test_view_that_spark_rejects_is_left_behind_with_the_position(
     spark: SparkSession, tmp_path: Path, sql: str, message: str
 ) -> None:
     lake = SmallLake(tmp_path)

@@ -110,6 +110,6 @@ def _refuse_late(choice: Choice, past: Collection[str], held: Collection[str]) -
         if names.mirror and names.mirror not in held and names.mirror != layout.mirror(schema, rest):
             raise SinkUnfit(
                 f"an older release stored {table} where the table of another schema may be stored",
-                hint=f"it belongs into {names.mirror}: rebuild the lake in another folder",
+                hint=f"it belongs in {names.mirror}: rebuild the lake in another folder",
                 table=table,
             )

@@ -62,7 +62,7 @@ def query(lake: Lake, manifest: Manifest, sql: str, *, limit: int | None = None)
         text = str(error)
         if "Object at location" in text or "(os error" in text:
             raise LakeDamaged(
-                "files of the lake are lost", hint="bring the lake back from a copy, or rebuild the sink"
+                "files of the lake are lost", hint="restore the lake from a copy, or rebuild the sink"
             ) from error
         detail = next((text[text.index(kind) :] for kind in _OF_THE_TEXT if kind in text), "a value does not fit")
         raise UsageError(

@@ -226,7 +226,7 @@ def run_query(table: DeltaTable, sql: str) -> pa.Table | None:
         text = str(error)
         if "Object at location" in text or "(os error" in text:
             raise LakeDamaged(
-                f"files of {table.table_uri} are lost", hint="bring the lake back from a copy, or rebuild the sink"
+                f"files of {table.table_uri} are lost", hint="restore the lake from a copy, or rebuild the sink"
             ) from error
         return None
     return found

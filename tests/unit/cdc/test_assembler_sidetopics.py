@@ -70,7 +70,7 @@ def test_messages_outside_of_transactions_end_a_batch_when_they_are_large() -> N
     assert told.assembler.position.end_lsn == 121
 
 
-def test_transaction_that_was_begun_to_be_told_is_told_to_its_end() -> None:
+def test_transaction_metadata_that_has_begun_is_written_to_its_end() -> None:
     """The transaction was spread before it was known that it has no captured row."""
     told = Told()
     left_out = customer_table.relation(2, name="left_out")

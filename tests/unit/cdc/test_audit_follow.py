@@ -93,7 +93,7 @@ def test_finding_ends_capture_by_name_at_its_next_commit_and_not_before() -> Non
     assert "cut 0/" in stop.value.message
 
 
-def test_finding_is_told_and_capture_goes_on_where_that_is_wanted() -> None:
+def test_finding_is_reported_and_capture_continues_with_warn() -> None:
     warned = scene("damage", "more", "more", "end", on_finding="warn")
     document = warned.status.document
 
@@ -106,7 +106,7 @@ def test_finding_is_told_and_capture_goes_on_where_that_is_wanted() -> None:
     assert document["records"] == 11, "what came after the finding was compared, too"
 
 
-def test_audit_that_cannot_be_done_is_told_and_goes_on_where_it_was() -> None:
+def test_audit_that_cannot_run_is_reported_and_later_resumes() -> None:
     failed = scene("more", "fail", "fail", "more", "damage")
 
     assert failed.following.due()

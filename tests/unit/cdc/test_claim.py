@@ -32,7 +32,7 @@ _PLACES = (
 
 @pytest.mark.parametrize("label", _PLACES)
 @pytest.mark.parametrize("other", ["lives on", "dies"])
-def test_start_overtaken_by_another_one_stops_as_fenced_or_goes_on_and_needs_nobody(label: str, other: str) -> None:
+def test_overtaken_start_stops_as_fenced_or_continues_without_an_operator(label: str, other: str) -> None:
     with quiet():
         for number in _passings(label):
             history = Short()

@@ -66,7 +66,7 @@ def test_replay_that_is_not_one_is_refused(start: str | None, name: str | None, 
         replay_of(start, name)
 
 
-def test_pause_is_known_to_those_who_come_later_and_answered_by_name() -> None:
+def test_pause_applies_to_workers_that_join_later_and_is_confirmed_by_name() -> None:
     state = MemoryState()
     early = WorkerPause(state, ManualClock())
     assert early.look() is None
@@ -80,7 +80,7 @@ def test_pause_is_known_to_those_who_come_later_and_answered_by_name() -> None:
     assert paused_members(state.load().items(), "p1") == set()
 
 
-def test_worker_that_joined_anew_is_paused_under_its_new_name_only() -> None:
+def test_rejoined_worker_is_paused_under_its_new_name_only() -> None:
     state = MemoryState()
     worker = WorkerPause(state, ManualClock())
     state.put([(PAUSE_KEY, pause_value("p1"))])

@@ -155,7 +155,7 @@ def test_ddl_that_the_stream_did_not_tell_is_shown_until_it_is_accepted() -> Non
     )
 
 
-def test_a_slot_read_by_somebody_while_no_daemon_answers_is_said() -> None:
+def test_slot_reader_without_an_answering_daemon_is_reported() -> None:
     source = replace(SOURCE, slot=replace(SLOT, active_pid=4711))
 
     assert "pid 4711 reads the slot" in text(judged(PipelineView(None, source, LOG, {"daemon": "nobody"})))

@@ -84,7 +84,7 @@ def shown(found: LogRecord, *, width: int = 0, with_offset: bool = False, today:
         ("offset:shop.public.orders:3:17", AtOffset(("shop.public.orders", 3), 17)),
     ],
 )
-def test_from_takes_every_kind_of_place(text: str, start: object) -> None:
+def test_from_accepts_every_kind_of_position(text: str, start: object) -> None:
     assert parse_start(text) == start
 
 

@@ -88,7 +88,7 @@ def test_hint_names_the_keys_there_are(text: str, hint: str) -> None:
     assert (caught.value.hint or "").startswith(hint)
 
 
-def test_text_that_is_no_toml_is_refused_with_its_place() -> None:
+def test_invalid_toml_is_refused_with_its_position() -> None:
     with pytest.raises(ConfigError, match=r"cdc\.toml is not valid TOML: .*line 1"):
         parse("name = = 1", {})
 

@@ -73,7 +73,7 @@ def test_environment_wins_over_a_name_of_debezium() -> None:
         ('interval = "micros"', "encode.interval: "),
     ],
 )
-def test_what_nobody_has_is_refused_by_name(text: str, message: str) -> None:
+def test_unsupported_option_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         encode(text)
 

@@ -214,7 +214,7 @@ def test_decode_errors_far_apart_are_not_poison() -> None:
     assert supervised.started == 6
 
 
-def test_error_that_was_mended_is_gone_from_the_status() -> None:
+def test_fixed_error_disappears_from_the_status() -> None:
     supervised = Supervised(SourceUnreachable("x"), None)
 
     supervised.run()

@@ -144,7 +144,7 @@ def test_facts_are_read_and_written_of_changed_tables_only() -> None:
     assert not rig.watch.due(), "nothing more to write"
 
 
-def test_looks_take_a_fiftieth_of_the_time_at_most() -> None:
+def test_checks_take_a_fiftieth_of_the_time_at_most() -> None:
     rig = Rig()
     rig.catalog.clock, rig.catalog.takes_s = rig.clock, 2.0
     rig.look()
@@ -217,7 +217,7 @@ def test_findings_are_kept_side_by_side_and_what_is_found_again_is_one() -> None
     assert again.lsn > other.lsn > first.lsn
 
 
-def test_findings_that_nobody_looks_at_are_bounded_and_keep_their_range() -> None:
+def test_unread_findings_are_bounded_and_keep_their_range() -> None:
     def finding(number: int) -> DdlFinding:
         return DdlFinding(
             kind="partition_left",
@@ -304,7 +304,7 @@ def test_table_that_is_gone_is_deleted_once_its_finding_is_accepted() -> None:
     assert rig.log.notes[-1] == {"public.b": None}
 
 
-def test_first_record_of_the_catalog_tells_nothing() -> None:
+def test_first_record_of_the_catalog_reports_nothing() -> None:
     assert Rig().observer.told == []
 
 

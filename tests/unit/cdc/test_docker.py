@@ -94,7 +94,7 @@ def test_packages_come_by_hash_and_the_project_without_dependencies() -> None:
             assert listed in copied()
 
 
-def test_image_runs_as_nobody_in_particular_and_captures_by_default() -> None:
+def test_image_runs_as_an_unprivileged_user_and_captures_by_default() -> None:
     last_stage = instructions()[[word for word, _ in instructions()].index("FROM", 1) :]
     said = dict(last_stage)
 

@@ -58,7 +58,7 @@ def test_pipeline_is_named_after_the_database(database: str, name: str) -> None:
     assert suggested_name(database) == name
 
 
-def test_script_without_a_look_at_the_source_makes_role_and_slot() -> None:
+def test_script_without_access_to_the_source_creates_role_and_slot() -> None:
     text = script(config(dsn="postgresql://re%22ader@db/shop"), None)
 
     assert """create role "re""ader" with login replication password 'CHANGE ME';""" in text

@@ -29,7 +29,7 @@ def _not_there(*_: object, **__: object) -> None:
     raise ModuleNotFoundError(name="opensearchpy")
 
 
-def test_command_without_its_extra_is_told_which(
+def test_command_without_its_extra_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("cdc.cli.main.cli.main", _not_there)

@@ -116,7 +116,7 @@ def test_row_that_stays_incomplete_names_the_columns_it_lacks() -> None:
     assert dict(headers or [])["__unchanged"] == b'["note"]'
 
 
-def test_deleted_row_of_a_table_without_a_key_is_told_by_its_operation() -> None:
+def test_delete_from_a_table_without_a_key_is_recognised_by_its_operation() -> None:
     buffer = TopicBuffer(customer_table.TOPIC, 1)
     transcoder = FlatTranscoder(customer_table.schema(()), buffer, customer_table.OPTIONS)
 

@@ -75,7 +75,7 @@ def test_the_reason_is_the_latest_broken_connection_without_librdkafkas_thread()
     assert events.reason() == ""
 
 
-def test_the_latest_refusal_is_told_and_events_are_bounded() -> None:
+def test_the_latest_refusal_is_reported_and_events_are_bounded() -> None:
     events = ClientEvents()
     for number in range(EVENTS_MAX * 3):
         events.on_error(KafkaError(KafkaError._AUTHENTICATION, f"wrong password {number}"))

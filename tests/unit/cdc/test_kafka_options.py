@@ -62,7 +62,7 @@ def test_readers_see_committed_records_only_and_never_jump() -> None:
     assert found["enable.auto.commit"] == "false"
 
 
-def test_only_who_follows_a_log_has_the_broker_hold_answers_back() -> None:
+def test_only_readers_that_follow_a_log_let_the_broker_delay_answers() -> None:
     given = _kafka(fetch__wait__max__ms="250")
 
     waits = [client_options.consumer_options(_kafka(), client_id="r", follows=follows) for follows in (False, True)]

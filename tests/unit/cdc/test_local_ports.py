@@ -54,7 +54,7 @@ def test_no_free_port_is_an_error() -> None:
         choose_ports(["kafka"], wanted={}, remembered={}, free=lambda _: False)
 
 
-def test_a_port_somebody_listens_on_is_not_free() -> None:
+def test_a_port_in_use_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -77,7 +77,7 @@ def test_an_older_major_is_refused_where_its_archive_does_not_run(
     assert caught.value.command == "cdc local up --pg-version 18"
 
 
-def test_what_was_unpacked_can_be_run_by_everybody_and_is_not_unpacked_again(tmp_path: Path) -> None:
+def test_unpacked_files_are_executable_by_all_users_and_not_unpacked_again(tmp_path: Path) -> None:
     jar, target = tmp_path / "it.jar", tmp_path / "16.1.0"
     jar.write_bytes(archive("bin/postgres", "share/postgres.bki"))
 

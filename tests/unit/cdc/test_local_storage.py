@@ -27,7 +27,7 @@ def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
         pass
 
 
-def test_a_copy_can_be_read_and_run_by_everybody(tmp_path: Path) -> None:
+def test_a_copy_is_readable_and_executable_by_all_users(tmp_path: Path) -> None:
     source = tmp_path / "package"
     (source / "bin").mkdir(parents=True, mode=0o700)
     (source / "bin" / "tool").touch(mode=0o700)

@@ -101,7 +101,7 @@ def test_error_is_logged_with_its_class_and_facts_and_what_to_do() -> None:
 
 
 @pytest.mark.usefixtures("restored")
-def test_log_that_cannot_be_written_stops_nobody() -> None:
+def test_log_that_cannot_be_written_stops_no_thread() -> None:
     class Full(io.StringIO):
         def write(self, text: str) -> int:
             raise OSError(28, "No space left on device")

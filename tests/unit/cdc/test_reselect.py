@@ -120,7 +120,7 @@ def test_it_looks_again_until_the_transaction_is_visible() -> None:
     assert site.told == []
 
 
-def test_long_wait_is_told_once_with_its_cause_and_when_it_is_over() -> None:
+def test_long_wait_is_logged_once_with_its_cause_and_at_its_end() -> None:
     site = Site([*[UNSEEN] * 40, [ReadResult()]])
     site.hole(customer_table.relation(), "1", NOTE)
 

@@ -77,7 +77,7 @@ def test_account_goes_with_its_topic() -> None:
     assert f"{AWAY}-0" not in newest(writer).changed
 
 
-def test_account_is_not_that_of_a_topic_which_somebody_made_again() -> None:
+def test_counts_are_not_taken_from_a_recreated_topic() -> None:
     writer = left()
     writer.directory.ids[AWAY] = "somebody's"
     writer.publisher.close()
@@ -95,7 +95,7 @@ def test_account_of_a_topic_that_may_not_be_looked_at_stays() -> None:
     assert newest(writer).changed[f"{AWAY}-0"][:2] == (2, 2)
 
 
-def test_repair_takes_a_topic_that_nobody_writes_to_as_it_is() -> None:
+def test_repair_accepts_the_records_of_a_topic_without_a_writer() -> None:
     writer = left()
     writer.log.append((AWAY, 0), (b"x", b"foreign", None), transaction=-1)
     writer.log.committed.add(-1)
@@ -134,7 +134,7 @@ def test_damage_of_the_first_records_behind_the_return_is_found_and_named(kind: 
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_index_of_an_older_version_may_count_on_or_anew_behind_a_return(restarted: bool) -> None:
+def test_index_of_an_older_version_may_continue_or_restart_counts_after_a_return(restarted: bool) -> None:
     writer = left(older=True)
     if restarted:
         writer.publisher.close()
@@ -172,7 +172,7 @@ def test_lake_goes_on_over_a_table_that_was_away() -> None:
     assert span.ranges[AWAY, 0] == (0, 6, 5)
 
 
-def test_reading_from_an_lsn_does_not_begin_a_topic_that_rests_anew() -> None:
+def test_reading_from_an_lsn_does_not_restart_an_idle_topic() -> None:
     writer = left()
     writer.write(HERE, 0, 1)
     writer.commit()

@@ -160,7 +160,7 @@ def test_full_map_far_back_is_found() -> None:
     assert restore(log.log, "shop").accounts == {"a-0": (2, 2, _rolling(2))}
 
 
-def test_index_without_a_full_map_begins_counting_anew() -> None:
+def test_index_without_a_full_map_restarts_its_counts() -> None:
     log = _started()
     log.cut({"a-0": (2, 2, _rolling(2))})
 

@@ -105,7 +105,7 @@ def test_age_of_the_newest_cut_grows_until_the_next_one() -> None:
     assert watched.metric("cdc_sink_cut_age_seconds") == pytest.approx(0)
 
 
-def test_driver_that_hangs_is_told_by_how_long_ago_it_looked_at_the_log() -> None:
+def test_hanging_driver_is_visible_by_the_age_of_its_last_read() -> None:
     watched = Watched()
     assert watched.status.snapshot()["look_age_seconds"] is None
 

@@ -57,7 +57,7 @@ def test_holder_of_the_slot_is_a_fact() -> None:
     assert error.facts["pid"] == 4711
 
 
-def test_reason_of_an_invalidated_slot_is_told() -> None:
+def test_reason_of_an_invalidated_slot_is_reported() -> None:
     detail = 'This replication slot has been invalidated due to "wal_removed".'
 
     error = translate_sqlstate("55000", 'can no longer access replication slot "s"', detail, "stream")
@@ -116,7 +116,7 @@ AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
         (AT + "FATAL:  Passwort-Authentifizierung fehlgeschlagen", SourceUnreachable, ""),
     ],
 )
-def test_failed_connection_is_told_apart_by_its_words(text: str, kind: type[TailraceError], hint: str) -> None:
+def test_failed_connection_is_classified_by_its_message(text: str, kind: type[TailraceError], hint: str) -> None:
     error = translate(psycopg.OperationalError(f"connection failed: {text}"), "connect")
 
     assert type(error) is kind

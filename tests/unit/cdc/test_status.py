@@ -59,7 +59,7 @@ def test_running_is_catching_up_until_the_end_of_the_stream_was_seen() -> None:
     assert (before, watched.status.state) == (State.CATCHING_UP, State.RUNNING)
 
 
-def test_snapshots_are_told_as_they_are_now_until_their_session_ends() -> None:
+def test_snapshots_are_reported_until_their_session_ends() -> None:
     watched = Watched()
     found = [{"state": "reading", "chunks_waiting": 2}, {"state": "stopped", "chunks_waiting": 0}]
 

@@ -167,7 +167,7 @@ def test_sink_that_needs_an_operator_is_named_and_started_again_at_a_slow_pace(c
     assert set(machine.pauses_s[4:]) == {RESTART_MAX_S}
 
 
-def test_operator_who_repaired_it_has_the_pace_of_the_first_failure_again() -> None:
+def test_pause_starts_over_after_an_operator_repaired_the_sink() -> None:
     machine = Machine(3, 3, 3, 1, 3, 0)
 
     ran(machine)

@@ -56,7 +56,7 @@ def test_omit_leaves_out_as_many_columns_as_it_must() -> None:
     assert document["source"]["omitted"] == ["name", "note"]
 
 
-def test_omit_tells_left_out_from_unchanged() -> None:
+def test_omit_distinguishes_left_out_from_unchanged() -> None:
     document = _document(_records(Update(customer_table.OID, "", None, (b"7", _BIG, UNCHANGED)), "omit"))
 
     assert document["after"] == {"id": 7}

@@ -1,6 +1,7 @@
 """Server text to JSON, family by family: a value is what to_jsonb shows, but for numeric, bigint, json and composites.
 
-tests/integration compares the same encoders with a real server; here stands what must not change by accident.
+tests/integration compares the same encoders with a real server; this file fixes the forms that must not change by
+accident.
 """
 
 from __future__ import annotations
@@ -276,7 +277,7 @@ def test_composites_ranges_and_other_made_types_are_their_text(kind: str) -> Non
     assert (resolved.name, resolved.encoding, _encoded(resolved, '(1,"a b",)')) == ("thing", "text", '"(1,\\"a b\\",)"')
 
 
-def test_type_nobody_heard_of_is_its_text() -> None:
+def test_unknown_type_is_its_text() -> None:
     resolved = _resolved(99999)
 
     assert (resolved.name, resolved.encoding, _encoded(resolved, "[1,2,3]")) == ("oid 99999", "text", '"[1,2,3]"')

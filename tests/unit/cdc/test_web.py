@@ -111,7 +111,7 @@ def test_port_that_is_taken_is_refused_with_the_setting() -> None:
     assert "http" in caught.value.command
 
 
-def test_host_nobody_has_is_refused_with_the_setting() -> None:
+def test_unknown_host_is_refused_with_the_setting() -> None:
     with pytest.raises(ConfigError, match=r"http\.listen"):
         Web("203.0.113.7:0")
 

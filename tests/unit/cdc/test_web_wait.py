@@ -130,7 +130,7 @@ def test_lake_that_cannot_be_read_is_unavailable_and_says_why() -> None:
     assert (found.code, found.document["error"]) == (503, "current.json is corrupt")
 
 
-def test_many_who_wait_look_at_the_lake_no_more_often_than_one() -> None:
+def test_many_waits_read_the_lake_no_more_often_than_one() -> None:
     lake, clock = Lake(0x100), ManualClock()
     shared = SharedCutSource(lake, clock)
 
@@ -350,7 +350,7 @@ def test_path_beside_it_is_not_found_and_shows_how_it_is_written(web: Web, path:
     assert b"/sinks/<sink>/wait?lsn=" in body
 
 
-def test_close_lets_everybody_go_who_waits() -> None:
+def test_close_releases_all_waiting_threads() -> None:
     web = Web()
     answers: list[int] = []
     waiting = [

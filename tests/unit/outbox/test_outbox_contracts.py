@@ -279,7 +279,7 @@ def test_upcasters_of_the_application_are_found_by_their_name(
     capsys.readouterr()
 
 
-def test_page_tells_fields_types_and_an_example(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_shows_fields_types_and_an_example(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["contracts", "docs", str(folder)]) == 0
 
     text = capsys.readouterr().out

@@ -49,7 +49,7 @@ def test_millisecond_that_is_used_up_borrows_the_next_one() -> None:
     assert time_ms(after) == 11
 
 
-def test_forked_process_starts_its_ids_anew() -> None:
+def test_forked_process_restarts_its_ids() -> None:
     made = source([10, 10])
     made.next()
 
@@ -162,7 +162,7 @@ def test_event_that_no_table_takes_is_refused_when_it_is_made(
         an_event(**fields)
 
 
-def test_invalid_json_is_told_by_its_place_and_not_by_its_text() -> None:
+def test_invalid_json_is_reported_by_position_and_not_by_text() -> None:
     with pytest.raises(PayloadInvalid, match="line 1, column 12") as caught:
         an_event(payload='{"secret": hidden}')
 

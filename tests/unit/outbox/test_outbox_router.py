@@ -76,7 +76,7 @@ def test_further_columns_go_where_they_are_wanted() -> None:
         ("too_large", {}, {"aggregate_id": b"x" * 20_000}),
     ],
 )
-def test_event_that_cannot_be_published_is_refused_with_its_reason_and_holds_up_nobody(
+def test_event_that_cannot_be_published_is_refused_with_its_reason_and_delays_no_other(
     reason: str, settings: dict[str, Any], row: dict[str, bytes | None]
 ) -> None:
     routing = Routing(**settings)

@@ -303,7 +303,7 @@ def test_a_million_blocked_keys_take_less_than_350_mb() -> None:
     assert encode_block(block).startswith(b'{"version":1,')
 
 
-def test_a_broker_that_does_not_take_a_letter_stops_the_partition_before_its_record() -> None:
+def test_broker_that_rejects_a_dead_letter_stops_the_partition_before_its_record() -> None:
     broker, target = Broker(down=True), PickyTarget(["bad"])
     worker = ParkingWorker(dead_letters(broker), target)
 

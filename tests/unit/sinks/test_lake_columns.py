@@ -155,14 +155,14 @@ def test_column_that_came_where_one_of_its_type_left_is_a_rename() -> None:
     assert evolution.dropped == ()
 
 
-def test_rename_and_addition_are_told_apart() -> None:
+def test_rename_and_addition_are_distinguished() -> None:
     evolution = evolve(_table(ID, column("a"), column("b")), _table(ID, column("c"), column("b"), column("d")))
 
     assert evolution is not None
     assert evolution.sources == (Source("id"), Source("a"), Source("b"), Source(None))
 
 
-def test_drop_and_addition_at_another_place_are_no_rename() -> None:
+def test_drop_and_addition_at_another_position_are_no_rename() -> None:
     evolution = evolve(_table(ID, column("a"), column("b")), _table(ID, column("b"), column("c")))
 
     assert evolution is not None

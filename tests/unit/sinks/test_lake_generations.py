@@ -56,14 +56,14 @@ def test_candidate_serves_when_it_is_as_of_the_newest_cut_and_not_before() -> No
     assert decide([view(_NEW)], ready, {}) == Decided({"v": 2}, {"v": sha(_NEW)})
 
 
-def test_manual_candidate_is_kept_up_until_somebody_wishes_it() -> None:
+def test_manual_candidate_is_maintained_until_it_is_requested() -> None:
     manual, ready = view(f"-- swap: manual\n{_NEW}"), {"v": state(_OLD), "v~2": state(_NEW, 2)}
 
     assert decide([manual], ready, {}) == Decided({}, {"v": sha(_OLD), "v~2": sha(_NEW)})
     assert decide([manual], ready, {"v": 2}) == Decided({"v": 2}, {"v": sha(_NEW)})
 
 
-def test_swap_rests_the_old_one_and_has_readers_of_the_view_computed_anew() -> None:
+def test_swap_keeps_the_old_version_and_recomputes_dependent_views() -> None:
     reader = view("select * from v", "w")
     before = {"v": state(_OLD), "v~2": state(_NEW, 2), "w": state("select * from v")}
 

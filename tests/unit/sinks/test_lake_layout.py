@@ -28,7 +28,7 @@ def test_no_two_tables_share_a_folder() -> None:
 @pytest.mark.parametrize(
     "split", [("public", "orders"), ("a.b", "c"), ("a", "b.c"), ("", "c"), (".", "."), ("ü." * 30, "." * 60)]
 )
-def test_schema_and_name_are_told_apart_by_the_topic(split: tuple[str, str]) -> None:
+def test_schema_and_name_are_distinguished_in_the_topic(split: tuple[str, str]) -> None:
     assert layout.split_table(".".join(split), data_topic("shop", *split)) == split
 
 
@@ -49,5 +49,5 @@ def test_a_table_of_another_topic_is_split_at_its_first_dot() -> None:
         ("12.json", None),
     ],
 )
-def test_cut_of_a_file_is_told_by_its_name(file: str, cut: int | None) -> None:
+def test_cut_of_a_file_is_in_its_name(file: str, cut: int | None) -> None:
     assert layout.cut_of(file) == cut

@@ -129,7 +129,7 @@ def test_spark_gets_the_options_that_deltalake_has() -> None:
         ),
     ],
 )
-def test_spark_is_told_who_has_the_credentials(options: dict[str, str], found: dict[str, str]) -> None:
+def test_hadoop_options_name_the_provider_of_the_credentials(options: dict[str, str], found: dict[str, str]) -> None:
     names = {
         key: f"org.apache.hadoop.fs.s3a.{value}AWSCredentialsProvider" if key.endswith("provider") else value
         for key, value in found.items()

@@ -140,7 +140,7 @@ def test_index_without_beginning_and_without_map_is_a_gap() -> None:
         next_span(START, _numbered(cut(10, {A: (3, 3)})), events_max=MANY)
 
 
-def test_counts_that_began_anew_are_a_gap() -> None:
+def test_counts_that_restarted_are_a_gap() -> None:
     with pytest.raises(SinkGap, match="began again at 0/64"):
         next_span(_mark(), _numbered(cut(110, {A: (5, 0)}, full=True, since_lsn=100)), events_max=MANY)
 

@@ -288,7 +288,7 @@ def test_folders_and_files_that_cannot_be_read_are_named(tmp_path: Path) -> None
         ("select id from orders version as of 3", "names a version", "as of its cut"),
     ],
 )
-def test_what_is_no_view_is_refused_with_place_and_hint(sql: str, message: str, hint: str) -> None:
+def test_invalid_view_is_refused_with_position_and_hint(sql: str, message: str, hint: str) -> None:
     error = refusal(sql)
 
     assert error.message.startswith("v.sql")

@@ -51,7 +51,7 @@ def claiming(log: Log, clock: ManualClock) -> ClaimHolder:
     return ClaimHolder(log, "search", clock, name=lambda: str(next(_NUMBERS)))
 
 
-def test_second_one_is_refused_and_told_who_is_at_it_since_when() -> None:
+def test_second_command_is_refused_and_names_the_running_one() -> None:
     log, clock = Log(), ManualClock(0)
     claiming(log, clock).take("rebuild", "process 12 on db1")
 
@@ -144,7 +144,7 @@ def renewed_later(log: Log, first: ClaimHolder) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"what":"x","who":"y","since_ms":null,"until_ms":"z"}'])
-def test_claim_that_says_nothing_we_know_holds_nobody_up(value: bytes) -> None:
+def test_unreadable_claim_blocks_no_command(value: bytes) -> None:
     log = Log()
     log.put([(b'{"control":"claim","id":"odd"}', value), (b"no json", b"x"), (b'{"topic":"t","partition":0}', b"{}")])
 

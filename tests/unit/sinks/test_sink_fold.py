@@ -76,7 +76,7 @@ def test_row_behind_a_delete_owes_nothing_to_what_was_before() -> None:
     assert change_of(book.records)[4:6] == (b'{"id":1,"big":"after"}', ())
 
 
-def test_keys_are_told_apart_by_topic_and_partition_and_keep_their_order() -> None:
+def test_keys_are_distinguished_by_topic_and_partition_and_keep_their_order() -> None:
     books = [LogBook(topic, partition) for topic in ("a.b.c", "a.b.d") for partition in (0, 1)]
     for value in (1, 2):
         for book in books:

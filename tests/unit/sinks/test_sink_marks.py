@@ -24,7 +24,7 @@ def start(offset: int | None, *, text: str = "", low: int = 0, high: int = 100, 
     return start_offset(PLACE, PartitionStart(committed, low, high), "id-1", WINDOW, NOW_S, WHY, first)
 
 
-def test_new_group_begins_at_the_beginning_or_where_it_is_told() -> None:
+def test_new_group_begins_at_the_beginning_or_the_given_offset() -> None:
     assert [start(None, low=7), start(None, low=7, first=50), start(None, low=7, first=2)] == [7, 50, 7]
 
 
@@ -49,7 +49,7 @@ def test_known_group_goes_on_where_it_was() -> None:
         ),
     ],
 )
-def test_offset_of_another_history_is_refused_with_the_command_that_mends_it(
+def test_offset_of_another_history_is_refused_with_the_command_that_repairs_it(
     offset: int, text: str, low: int, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says) as caught:

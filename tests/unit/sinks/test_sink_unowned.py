@@ -55,7 +55,7 @@ def test_partition_without_an_owner_in_two_answers_is_somebodys_to_fetch() -> No
     assert Group(HALF, HALF).seen_by("b") == [[], [("t", 0)]]
 
 
-def test_only_one_worker_joins_anew() -> None:
+def test_only_one_worker_rejoins() -> None:
     assert Group(HALF, HALF).seen_by("a") == [[], []]
 
 
@@ -74,7 +74,7 @@ def test_no_answer_is_neither_one_nor_the_other() -> None:
     assert Group(HALF, None, HALF).seen_by("b") == [[], [], [("t", 0)]]
 
 
-def test_after_somebody_was_chosen_nobody_is_for_a_while() -> None:
+def test_no_second_worker_is_chosen_for_a_while() -> None:
     group = Group(HALF, HALF, HALF, HALF)
     unowned = OrphanDetector(group, group.describe, group.clock)
     for wanted in ([], [("t", 0)]):

@@ -33,7 +33,7 @@ def test_values_of_two_engines_that_mean_the_same_are_equal(one: Any, other: Any
     ("one", "other"),
     [(1, 2), (None, 0), ("1", 1), ([1, 2], [2, 1]), ([], None), ({"a": 1}, {"b": 1}), (0.1, 0.100002), (True, "true")],
 )
-def test_values_that_differ_are_told(one: Any, other: Any) -> None:
+def test_values_that_differ_are_reported(one: Any, other: Any) -> None:
     assert differences([{"x": one}], [{"x": other}]) != []
 
 

@@ -12,7 +12,7 @@ from snapshot.obstacle import Obstacles
 from snapshot.snapshot_progress import TableProgress, WaitReasons, document
 
 
-def test_what_does_not_pass_is_told_once_and_shown_until_it_has_passed() -> None:
+def test_lasting_condition_is_logged_once_and_shown_until_it_has_passed() -> None:
     found = Obstacles(report_after_s=10)
 
     assert [found.met("t", why, at_s) for why, at_s in (("a", 0.0), ("b", 9.0), ("c", 10.0), ("d", 11.0))] == [
@@ -26,7 +26,7 @@ def test_what_does_not_pass_is_told_once_and_shown_until_it_has_passed() -> None
     assert found.reported == {}
 
 
-def test_what_passes_by_itself_is_not_told() -> None:
+def test_brief_condition_is_not_logged() -> None:
     found = Obstacles(report_after_s=10)
 
     found.met("t", "a lock", 0.0)

@@ -50,7 +50,7 @@ def test_order_and_its_signal_are_in_the_same_notes() -> None:
     assert not merger.notes_pending
 
 
-def test_order_that_was_only_begun_asks_again_who_is_open_after_a_restart() -> None:
+def test_request_that_had_only_begun_reads_open_transactions_again_after_a_restart() -> None:
     merger = _resumed(COMPLETE)
     merger.requests.order(T, 1, Lsn(100), RowSelection(WHERE))
 
@@ -74,7 +74,7 @@ def test_paused_table_gets_no_chunk_over_a_restart_too() -> None:
     assert after.plans.next_chunk() is not None
 
 
-def test_table_that_is_stopped_while_somebody_looks_who_is_open_stays_stopped() -> None:
+def test_table_stopped_while_open_transactions_are_read_stays_stopped() -> None:
     merger = Merger()
     merger.requests.order(T, 1, Lsn(100), RowSelection())
 
