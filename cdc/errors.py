@@ -81,6 +81,11 @@ class TailraceError(Exception):
     exit_code: ClassVar[int] = EXIT_OPERATOR
     state: ClassVar[str | None] = None
 
+    def __init_subclass__(cls, *, waiting: bool = False) -> None:
+        """`waiting`: time ends the error; the process is in state WAITING and tries again."""
+        if waiting:
+            cls.retry, cls.exit_code, cls.state = "timed", EXIT_FAILED, "WAITING"
+
     def __init__(self, message: str, *, hint: str = "", command: str = "", **facts: object) -> None:
         super().__init__(message)
         self.message = message
@@ -129,31 +134,19 @@ class SourceError(TailraceError):
     """PostgreSQL is the cause."""
 
 
-class SourceUnreachable(SourceError):
+class SourceUnreachable(SourceError, waiting=True):
     """PostgreSQL cannot be reached, or the connection broke."""
 
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
-
-class SlotHeld(SourceError):
+class SlotHeld(SourceError, waiting=True):
     """Another process streams from the slot (55006) or creates it. The slot is the lock, so capture waits."""
 
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
-
-class SlotBlocked(SourceError):
+class SlotBlocked(SourceError, waiting=True):
     """Open transactions delay the creation of a slot, or a copy of tables without a key, for too long.
 
     The message names the transactions. Nothing was left behind on the server.
     """
-
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
 
 class SourceRefused(SourceError):
@@ -192,12 +185,8 @@ class BrokerError(TailraceError):
     """Kafka is the cause."""
 
 
-class BrokerUnreachable(BrokerError):
+class BrokerUnreachable(BrokerError, waiting=True):
     """No broker answers, or no broker can handle the request now."""
-
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
 
 class OutcomeUnknown(BrokerError):
@@ -219,20 +208,12 @@ class BrokerRefused(BrokerError):
     state = "MISCONFIGURED"
 
 
-class MemberDropped(BrokerError):
+class MemberDropped(BrokerError, waiting=True):
     """The consumer group dropped this member during an outage; it joins again."""
 
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
-
-class CaptureNotStarted(BrokerError):
+class CaptureNotStarted(BrokerError, waiting=True):
     """The sink started before capture of its pipeline ever ran; it waits and then starts by itself."""
-
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
 
 class TopicMismatch(BrokerError):
@@ -252,12 +233,8 @@ class RegistryError(TailraceError):
     """The schema registry is the cause."""
 
 
-class RegistryUnreachable(RegistryError):
+class RegistryUnreachable(RegistryError, waiting=True):
     """The schema registry does not answer, or cannot handle the request now."""
-
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
 
 class RegistryRefused(RegistryError):
@@ -284,31 +261,19 @@ class RowRefused(TailraceError):
     state = "MISCONFIGURED"
 
 
-class SpoolFailed(TailraceError):
+class SpoolFailed(TailraceError, waiting=True):
     """The temporary folder is full or cannot be written."""
 
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
-
-class MachineExhausted(TailraceError):
+class MachineExhausted(TailraceError, waiting=True):
     """The machine has no file descriptor, thread or memory left for this process."""
 
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
-
-class DecodeError(TailraceError):
+class DecodeError(TailraceError, waiting=True):
     """A server sent invalid bytes: message `tag` needs `need` bytes at `offset` and has `have`.
 
     Capture reconnects and acknowledges nothing; the same bytes a second time end in `PoisonedStream`.
     """
-
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
     def __init__(self, tag: str, offset: int, *, need: int = 0, have: int = 0, detail: str = "") -> None:
         what = detail or f"needs {need} bytes, has {have}"
@@ -347,12 +312,8 @@ class SinkUnfit(SinkError):
     state = "MISCONFIGURED"
 
 
-class SinkUnreachable(SinkError):
+class SinkUnreachable(SinkError, waiting=True):
     """The store does not answer or accepts no writes now; the last request may or may not have taken effect."""
-
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
 
 class SinkBehind(SinkError):
@@ -385,12 +346,8 @@ class LakeDamaged(SinkError):
     state = "MISCONFIGURED"
 
 
-class LakeUnready(SinkError):
+class LakeUnready(SinkError, waiting=True):
     """Storage, Java or Spark is not available now."""
-
-    retry = "timed"
-    exit_code = EXIT_FAILED
-    state = "WAITING"
 
 
 class LakeOverloaded(SinkError):

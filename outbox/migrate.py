@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import tenacity
 from alembic import command
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -33,9 +33,6 @@ from outbox import table_partitions
 from outbox.errors import MigrationRefused
 from outbox.revisions import VERSION_TABLE, Phase, Revision, Settings, above, config_of, due, revisions, script
 from outbox.table_names import quoted
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 _T = TypeVar("_T")
 

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from outbox.errors import MigrationRefused
 from outbox.table_names import Names, quoted
 from outbox.table_partitions import create_day, create_default
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 _NEW: Final = "_new"
 _BEFORE: Final = "_before"

@@ -8,15 +8,12 @@ import os
 import shutil
 import stat
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
 
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from cdc.artifacts.machine import Machine
 
 _POLL_S: Final = 0.05
 

@@ -13,19 +13,16 @@ import time
 import urllib.error
 import urllib.request
 import warnings
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cdc.artifacts.cache_folder import locked
+from cdc.artifacts.download_progress import Progress
+from cdc.artifacts.lock_file import Artifact
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from cdc.artifacts.download_progress import Progress
-    from cdc.artifacts.lock_file import Artifact
-    from cdc.artifacts.machine import Machine
 
 # One connection per file: 8 filled a line of 300 Mbit/s, and a repository may throttle more connections.
 _PARALLEL: Final = 8

@@ -11,18 +11,15 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cdc.artifacts.cache_folder import copy_trees, locked
+from cdc.artifacts.download_progress import Progress
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from cdc.artifacts.download_progress import Progress
-    from cdc.artifacts.machine import Machine
 
 OLDEST: Final = 17  # Kafka 4's brokers
 _AOT_SINCE: Final = 25  # JEP 483 and 514: -XX:AOTCacheOutput in one step

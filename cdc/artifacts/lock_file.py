@@ -8,13 +8,11 @@ Maven.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cdc.errors import LocalError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 # Parts of a coordinate become parts of a path, so they must not lead out of the cache folder.

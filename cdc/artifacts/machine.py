@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cdc.errors import LocalError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # PostgreSQL refuses to run as root, and no server should. This user exists on every Unix.
 _UNPRIVILEGED_USER: Final = "nobody"

@@ -9,11 +9,13 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.clock import SystemClock
+from cdc.config.settings import Config
+from cdc.errors import EXIT_OK, TailraceError, TopicMismatch, UsageError
+from cdc.lsn import Lsn
 
 if TYPE_CHECKING:
     from cdc.audit.audit_report import AuditReport
-    from cdc.config.settings import Config
-    from cdc.errors import TailraceError
     from cdc.kafka.log_reader import LogReader
 
 _SHOWN_MAX: Final = 20
@@ -40,8 +42,6 @@ def command(
     Capture may run at the same time. Exit code 3 when anything differs.
     """
     from cdc.audit.audit_report import damaged
-    from cdc.clock import SystemClock
-    from cdc.errors import EXIT_OK, UsageError
 
     if since_last and (from_text or topics):
         raise UsageError("--since-last cannot be combined with --from-lsn or --topic", hint="leave those out")
@@ -63,8 +63,6 @@ def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, si
     from cdc.audit.audit_start import write_audit_record
     from cdc.audit.auditor import AuditLimits, Auditor
     from cdc.audit.horizon import CompactionHorizon
-    from cdc.clock import SystemClock
-    from cdc.errors import TopicMismatch
     from cdc.kafka.admin import TopicAdmin
     from cdc.kafka.log_reader import LogReader
 
@@ -87,8 +85,6 @@ def _audit(config: Config, topics: tuple[str, ...], from_text: str | None, *, si
 def _beginning(reader: LogReader, name: str, from_text: str | None, *, since_last: bool) -> int | None:
     from cdc.audit.audit_start import resume_offset
     from cdc.cutindex.lookup import index_offset_before
-    from cdc.errors import UsageError
-    from cdc.lsn import Lsn
 
     if since_last:
         return resume_offset(reader, name)
@@ -101,7 +97,6 @@ def _beginning(reader: LogReader, name: str, from_text: str | None, *, since_las
 
 
 def _no_cuts(config: Config) -> TailraceError:
-    from cdc.errors import TopicMismatch
     from cdc.model.topic_names import cuts_topic
 
     topic = cuts_topic(config.name)
@@ -114,8 +109,6 @@ def _no_cuts(config: Config) -> TailraceError:
 
 
 def _refuse_empty(config: Config, report: AuditReport, topics: tuple[str, ...]) -> None:
-    from cdc.errors import UsageError
-
     if report.began is None and report.reached is None:
         raise _no_cuts(config)
     if topics and not report.partitions and not report.hidden and not report.findings:

@@ -13,6 +13,7 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import json_option
+from cdc.errors import EXIT_FAILED, EXIT_OK, ConfigError, UsageError
 
 if TYPE_CHECKING:
     from outbox.compatibility import Mode
@@ -73,8 +74,6 @@ def check_command(
     next one, unless an upcaster connects them. Examples in contracts are validated, before and after upcasting.
     Exit code 1 when a contract breaks a rule.
     """
-    from cdc.errors import EXIT_FAILED, EXIT_OK
-
     count, found = _check(folder, mode, against or registry, upcasters_name)
     if as_json:
         output.show_json({"contracts": count, "mode": mode, "findings": [one._asdict() for one in found]})
@@ -99,7 +98,6 @@ def record_command(
     Writes FOLDER/contracts.lock.json, or into a registry, which also applies its own compatibility level. Fails
     when `cdc contracts check` fails.
     """
-    from cdc.errors import EXIT_FAILED, EXIT_OK
     from outbox.event_contracts import LOCK, lock_text, read_folder
 
     count, found = _check(folder, mode, registry, upcasters_name)
@@ -178,7 +176,6 @@ def _print_findings(count: int, found: list[Finding]) -> None:
 
 def _upcasters(name: str | None) -> Upcasters | None:
     """Import the `Upcasters` at ``module:name``; modules of the working directory are found too."""
-    from cdc.errors import UsageError
     from outbox.upcast import Upcasters
 
     if name is None:
@@ -201,7 +198,6 @@ def _upcasters(name: str | None) -> Upcasters | None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    from cdc.errors import ConfigError
     from outbox.errors import OutboxError
 
     try:

@@ -10,9 +10,12 @@ import click
 
 from cdc.cli import output, wait_notice
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.config.settings import Config
+from cdc.errors import TopicMismatch, UsageError
+from cdc.lsn import Lsn
+from cdc.patterns import matches
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.model.table_facts import DdlFinding
 
 _ANSWER_S: Final = 5.0
@@ -53,9 +56,7 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
     TABLES are patterns of schema.table. Only the findings shown now are accepted; later ones stay open. A running
     capture notices within seconds.
     """
-    from cdc.errors import UsageError
     from cdc.model.table_facts import AcceptedFindings
-    from cdc.patterns import matches
     from cdc.publish.acceptance import accept
     from cdc.telemetry.capture_status import ddl_document
 
@@ -81,7 +82,6 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
 
 
 def _open_findings(config: Config) -> list[DdlFinding]:
-    from cdc.errors import TopicMismatch
     from cdc.kafka.log_reader import LogReader
     from cdc.progress.bounded_reader import BoundedReader
     from cdc.progress.recorded_catalog import recorded_catalog
@@ -94,8 +94,6 @@ def _open_findings(config: Config) -> list[DdlFinding]:
 
 
 def _show(found: Sequence[DdlFinding]) -> None:
-    from cdc.lsn import Lsn
-
     made = output.table("table", "noticed", "what", "try")
     for one in found:
         made.add_row(

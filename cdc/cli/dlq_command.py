@@ -13,6 +13,8 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.clock import SystemClock
+from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from sinks.deadletters.blocked_keys import Action, BlockedKey
@@ -186,7 +188,6 @@ def export_command(
 
 
 def _choice(tables: tuple[str, ...], error: str | None, key: str | None) -> KeyFilter:
-    from cdc.errors import UsageError
     from sinks.operate.dead_letter_view import KeyFilter
 
     try:
@@ -199,7 +200,6 @@ def _choice(tables: tuple[str, ...], error: str | None, key: str | None) -> KeyF
 def _ask(
     sink: str, action: Action, choice: KeyFilter, config_path: Path | None, *, no_wait: bool, as_json: bool, yes: bool
 ) -> int:
-    from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
     from sinks.operate.dead_letter_view import DeadLetterView
 
     with DeadLetterView(configuration(config_path), sink) as view:
@@ -224,8 +224,6 @@ def _ask(
 
 def _wait(view: DeadLetterView, chosen: Sequence[BlockedRow]) -> tuple[list[BlockedRow], list[BlockedRow]]:
     """Wait for the sink, for as long as keys are still being settled."""
-    from cdc.clock import SystemClock
-
     clock, before = SystemClock(), len(chosen) + 1
     with output.waiting("waiting for the sink"):
         while True:

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.config.settings import Config
+from cdc.errors import EXIT_OK, EXIT_OPERATOR
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.doctor.finding import Finding
     from cdc.startup.judgement import Verdict
 
@@ -33,7 +34,6 @@ def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) 
     when capture can run (warnings included), 3 when an operator must act first.
     """
     from cdc.doctor.examine import examine
-    from cdc.errors import EXIT_OK, EXIT_OPERATOR
 
     config = configuration(config_path)
     if as_sql:

@@ -11,6 +11,8 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import configuration, of_outbox, outbox_names
+from cdc.config.secret import Secret
+from cdc.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from outbox.dead_letters import DeadLetters, LetterAction, Rows
@@ -133,8 +135,6 @@ def skip_command(
 
     The consumer then processes the events behind it. A skipped event is never processed.
     """
-    from cdc.errors import UsageError
-
     if not output.confirm(f"Skip the first dead letter of each key of {consumer}?", yes=yes):
         raise UsageError("nothing was skipped", hint="answer y, or pass --yes")
     _ask("skip", consumer, topic, error, key, (dsn, schema, config_path), as_json=as_json)
@@ -161,8 +161,6 @@ def _letters(
     """Open the dead letters and a cursor on their database, in one transaction."""
     import psycopg
 
-    from cdc.config.secret import Secret
-    from cdc.errors import ConfigError
     from cdc.replication.connect import connect, translate
     from outbox.dead_letters import DeadLetters
     from outbox.errors import OutboxError

@@ -11,6 +11,9 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_file, json_option
+from cdc.config.load import parse
+from cdc.config.secret import Secret
+from cdc.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
     from cdc.doctor.new_config import NewConfig
@@ -49,7 +52,6 @@ def command(
     Tables with a key are captured. Tables without one are excluded by name, with what to do about each. A password
     is never written.
     """
-    from cdc.config.secret import Secret
     from cdc.doctor.new_config import NewConfig, suggested_name
 
     target = target or config_file(None)
@@ -71,7 +73,6 @@ def command(
 
 def _local(stack_name: str, dsn: str | None, bootstrap: str | None) -> tuple[str, str]:
     """Return the addresses of a running local stack, unless they are given."""
-    from cdc.errors import LocalError
     from cdc.local.stack import Stack
 
     stack = Stack(stack_name)
@@ -89,8 +90,6 @@ def _local(stack_name: str, dsn: str | None, bootstrap: str | None) -> tuple[str
 
 
 def _ask(option: str, what: str) -> str:
-    from cdc.errors import UsageError
-
     if not sys.stdin.isatty():
         raise UsageError(
             f"{option} is missing",
@@ -101,7 +100,6 @@ def _ask(option: str, what: str) -> str:
 
 
 def _read_source(dsn: str, bootstrap: str) -> SourceFacts:
-    from cdc.config.load import parse
     from cdc.doctor.gather import gather
     from cdc.doctor.toml_text import toml_string
 
@@ -114,8 +112,6 @@ def _read_source(dsn: str, bootstrap: str) -> SourceFacts:
 
 
 def _refuse_overwriting(target: Path) -> None:
-    from cdc.errors import UsageError
-
     if target.exists():
         raise UsageError(
             f"{target} already exists",
@@ -126,9 +122,7 @@ def _refuse_overwriting(target: Path) -> None:
 
 def _write(target: Path, new: NewConfig, *, force: bool) -> None:
     """Write the file atomically, after checking that it can be parsed."""
-    from cdc.config.load import parse
     from cdc.doctor.new_config import render
-    from cdc.errors import UsageError
 
     text = render(new)
     parse(text, {}, where=str(target))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,8 +22,6 @@ from cdc.local.server_logs import read_lines
 from cdc.local.stack import DEFAULT, DEFAULT_SERVERS, SERVERS, Stack, existing_servers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cdc.local.server_description import Description
 
 _FOLLOW_S: Final = 0.2

@@ -11,9 +11,10 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, of_outbox, outbox_names, schema_option
+from cdc.config.secret import Secret
+from cdc.errors import EXIT_FAILED, EXIT_OK, ConfigError, SourceRefused, UsageError
 
 if TYPE_CHECKING:
-    from cdc.config.secret import Secret
     from outbox.migrate import Migrator
     from outbox.revisions import Phase, Revision, Settings
     from outbox.table_names import Names
@@ -103,8 +104,6 @@ def down_command(
 
     Refuses to drop tables that have rows, unless --with-data is given.
     """
-    from cdc.errors import UsageError
-
     names = outbox_names(schema, config_path)
     if not output.confirm(f"Revert the migrations of schema {names.schema} down to {target}?", yes=yes):
         raise UsageError("nothing was reverted", hint="answer y, or pass --yes")
@@ -167,8 +166,6 @@ def check_command(dsn: str | None, schema: str | None, config_path: Path | None,
 
     Exit code 1 when they differ.
     """
-    from cdc.errors import EXIT_FAILED, EXIT_OK
-
     names = outbox_names(schema, config_path)
     with _migrator(dsn, config_path, _settings(names)) as migrator:
         found = migrator.check()
@@ -220,8 +217,6 @@ def _settings(
 @contextmanager
 def _migrator(dsn: str | None, config_path: Path | None, settings: Settings) -> Iterator[Migrator]:
     """Open a migrator on the selected database; its errors become errors of the command line."""
-    from cdc.config.secret import Secret
-
     source = Secret(dsn) if dsn else configuration(config_path).source.dsn
     with _translated():
         from outbox.migrate import Migrator
@@ -241,7 +236,6 @@ def _connect(dsn: Secret) -> object:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    from cdc.errors import ConfigError, SourceRefused
     from outbox.errors import MigrationRefused, OutboxError
 
     try:

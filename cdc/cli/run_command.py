@@ -11,6 +11,7 @@ import click
 
 from cdc.cli.command_options import config_file, config_option, configuration
 from cdc.cli.exit_message import run_logged
+from cdc.config.settings import Applied
 
 
 @click.command("run")
@@ -35,7 +36,6 @@ def command(with_sinks: bool, json_logs: bool, verbose: bool, config_path: Path 
 
     def work() -> None:
         config = configuration(config_path)
-        from cdc.config.settings import Applied
         from cdc.config.sink_environment import sink_environment
         from cdc.run.app import run_capture
         from cdc.run.supervisor import SinkProcess, sink_command

@@ -12,7 +12,7 @@ from cdc.cli import output, sink_query_command, sink_rebuild_command, sink_statu
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.cli.exit_message import run_logged
 from cdc.cli.sink_status_command import all_sinks, sink_table
-from cdc.cli.tail_command import FROM
+from cdc.cli.tail_command import FROM, parse_start
 from cdc.config.load import SINK_NAME
 from cdc.config.settings import Applied
 from cdc.config.sink_kinds import sink_of
@@ -94,7 +94,6 @@ def run_command(
 
 def replay_of(start: str | None, name: str | None) -> Replay | None:
     """Return the replay that --from and --as ask for, or None. Raises UsageError when one of them is missing."""
-    from cdc.cli.tail_command import parse_start
     from sinks.compose import Replay
 
     if start is None and name is None:

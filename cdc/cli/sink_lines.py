@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from cdc.cli import output, sink_status_command
+from cdc.config.settings import Config
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
 from cdc.model.sink_report import UNKNOWN
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from cdc.config.settings import Config
 
 
 def sinks_of(config: Config, daemon: dict[str, Any] | None) -> list[dict[str, Any]] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,11 +12,10 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.clock import SystemClock
 from cdc.errors import UsageError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from sinks.contract import Topic
     from sinks.search.rebuild import RebuildContext
     from sinks.search.rebuild_job import RebuildRequest
@@ -121,7 +121,6 @@ def remove_command(name: str, query_id: str, *, table: str, config_path: Path | 
 def _opened(
     name: str, tables: tuple[str, ...], config_path: Path | None
 ) -> AbstractContextManager[tuple[RebuildContext, list[tuple[Topic, int]]]]:
-    from cdc.clock import SystemClock
     from sinks.search.rebuild_job import RebuildRequest, open_rebuild
 
     request: RebuildRequest = RebuildRequest(configuration(config_path), name, tables)

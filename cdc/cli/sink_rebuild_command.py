@@ -11,11 +11,12 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.clock import Clock, SystemClock
+from cdc.config.settings import Cache, Config
+from cdc.config.sink_kinds import sink_of
 from cdc.errors import UsageError
 
 if TYPE_CHECKING:
-    from cdc.clock import Clock
-    from cdc.config.settings import Cache, Config
     from sinks.search.rebuild import SwapResult
     from sinks.search.rebuild_job import RebuildRequest
 
@@ -42,8 +43,6 @@ def rebuild_command(
     Cache: removes all rows of the sink; the next `cdc sink run` fills it again, and readers miss until then. No worker
     may run.
     """
-    from cdc.config.settings import Cache
-    from cdc.config.sink_kinds import sink_of
     from sinks.search.rebuild_job import RebuildRequest, rebuild_indices
 
     config = configuration(config_path)
@@ -78,7 +77,6 @@ COMMANDS: Final = (rebuild_command, rollback_command)
 
 
 def _empty(config: Config, name: str, settings: Cache, as_json: bool) -> None:
-    from cdc.clock import SystemClock
     from sinks.cache.refill import empty_cache
 
     tables = empty_cache(config, name, settings, SystemClock())
@@ -91,7 +89,6 @@ def _empty(config: Config, name: str, settings: Cache, as_json: bool) -> None:
 def _show(
     work: Callable[[RebuildRequest, Clock], Iterator[SwapResult]], request: RebuildRequest, as_json: bool
 ) -> None:
-    from cdc.clock import SystemClock
     from cdc.telemetry import log
 
     log.configure(json=not sys.stderr.isatty())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from rich.table import Table
@@ -13,11 +13,12 @@ from rich.text import Text
 
 from cdc.cli import output, wait_notice
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.clock import SystemClock
+from cdc.config.settings import Config, Warehouse
+from cdc.config.sink_kinds import applied_of, sink_of
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
+from cdc.lsn import Lsn
 from cdc.model.sink_report import STUCK, UNKNOWN, needs_operator
-
-if TYPE_CHECKING:
-    from cdc.config.settings import Config, Warehouse
 
 _COLUMNS: Final = {
     "name": "sink",
@@ -42,8 +43,6 @@ def status_command(name: str | None, config_path: Path | None, as_json: bool) ->
     Reads Kafka, and the lake of a warehouse, so it works on any machine. The state is what the workers reported in
     the last 45 s. Exit code 3 when a sink needs an operator, 1 when a sink has no live worker.
     """
-    from cdc.config.sink_kinds import sink_of
-
     config = configuration(config_path)
     if name is not None:
         sink_of(config, name)
@@ -78,8 +77,6 @@ def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json
     A paused sink applies nothing, also after a restart. Returns when all its processes have committed what they applied
     and report that they are paused.
     """
-    from cdc.clock import SystemClock
-    from cdc.config.sink_kinds import applied_of
     from sinks.state.pause import pause_sink
 
     config = configuration(config_path)
@@ -97,7 +94,6 @@ def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json
 @json_option
 def resume_command(name: str, config_path: Path | None, as_json: bool) -> None:
     """Resume a paused sink from its position."""
-    from cdc.config.sink_kinds import applied_of
     from sinks.state.pause import resume_sink
 
     config = configuration(config_path)
@@ -114,7 +110,6 @@ COMMANDS: Final = (status_command, pause_command, resume_command)
 
 def all_sinks(config: Config) -> list[dict[str, Any]]:
     """Return the documents of all configured sinks."""
-    from cdc.clock import SystemClock
     from sinks.operate.sink_view import sink_documents
 
     with output.waiting(wait_notice.kafka(config)):
@@ -171,7 +166,6 @@ def sink_table(found: Sequence[dict[str, Any]]) -> Table:
 
 
 def _lake(settings: Warehouse) -> dict[str, Any]:
-    from cdc.lsn import Lsn
     from sinks.warehouse.lake.location import Location
     from sinks.warehouse.lake.manifest import ManifestStore
 

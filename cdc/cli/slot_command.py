@@ -15,9 +15,11 @@ from rich.text import Text
 
 from cdc.cli import output, wait_notice
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.clock import SystemClock
+from cdc.config.settings import Config
+from cdc.errors import SourceRefused, UsageError
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.replication.blockers import Blocker
     from cdc.replication.connect import Connection
     from cdc.replication.slot import SlotFacts
@@ -68,7 +70,6 @@ def create_command(timeout_s: float | None, config_path: Path | None, as_json: b
 
     PostgreSQL first waits for all open write transactions to end; the command names them.
     """
-    from cdc.errors import SourceRefused
     from cdc.replication.slot import CreationWatch, create_slot, slot_facts
 
     config = configuration(config_path)
@@ -95,7 +96,6 @@ def drop_command(name: str | None, yes: bool, config_path: Path | None, as_json:
 
     Changes that are not captured yet are lost.
     """
-    from cdc.errors import SourceRefused, UsageError
     from cdc.replication.slot import drop_slot, held, slot_facts
 
     config = configuration(config_path)
@@ -139,8 +139,6 @@ def recreate_command(
     key, and deletes from its topic the keys that are no longer in the table. Tables without a key stay as they are:
     rows they lack stay missing.
     """
-    from cdc.clock import SystemClock
-    from cdc.errors import UsageError
     from cdc.replication.slot import CreationWatch
     from cdc.startup.repair import Repair
 

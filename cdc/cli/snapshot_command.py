@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cdc.cli import output, wait_notice
+from cdc.cli import output, snapshot_text, wait_notice
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.clock import SystemClock
+from cdc.config.settings import Config
+from cdc.errors import EXIT_FAILED, EXIT_OK, CutNotReached, TopicMismatch, UsageError
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.inspect.snapshot_state import SnapshotView
     from cdc.model.signal_record import SignalAnswer
     from snapshot.signal_parsing import Action, Signal
@@ -118,8 +120,6 @@ def status_command(tables: tuple[str, ...], watch: bool, config_path: Path | Non
     Also shows what each snapshot waits for. Without the daemon it shows what the log has. Exit code 2 when no snapshot
     matches TABLES.
     """
-    from cdc.cli import snapshot_text
-    from cdc.errors import UsageError
     from cdc.inspect.snapshot_state import SnapshotView
 
     config = configuration(config_path)
@@ -152,7 +152,6 @@ def status_command(tables: tuple[str, ...], watch: bool, config_path: Path | Non
 @json_option
 def list_command(config_path: Path | None, as_json: bool) -> None:
     """List all tables with a snapshot."""
-    from cdc.cli import snapshot_text
     from cdc.inspect.snapshot_state import SnapshotView
 
     config = configuration(config_path)
@@ -168,7 +167,6 @@ def list_command(config_path: Path | None, as_json: bool) -> None:
 
 def _read_state(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]], str]:
     """Return every table, and why the daemon did not answer. Raises TopicMismatch when capture never ran."""
-    from cdc.errors import TopicMismatch
     from cdc.inspect.snapshot_state import never_ran, tables
 
     try:
@@ -189,8 +187,6 @@ def _send_control(
 
 def _send(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow: bool = False) -> int:
     """Send a signal, print the answer, and with `follow` wait until the tables are copied."""
-    from cdc.clock import SystemClock
-    from cdc.errors import EXIT_FAILED, EXIT_OK, CutNotReached, UsageError
     from cdc.inspect.snapshot_state import SnapshotView, ask, await_answer
 
     if not config.signals.enabled:
@@ -243,8 +239,6 @@ def _print_answer(signal: Signal, answer: SignalAnswer) -> None:
 def _follow(config: Config, view: SnapshotView, numbers: Mapping[str, int], *, as_json: bool) -> int:
     """Show progress until all these snapshots have ended. Returns 1 when one was stopped or paused."""
     from cdc.cli.progress_bars import SnapshotBars
-    from cdc.clock import SystemClock
-    from cdc.errors import EXIT_FAILED, EXIT_OK
 
     clock, never = SystemClock(), threading.Event()
     try:
@@ -298,7 +292,6 @@ def _answer(answer: SignalAnswer) -> dict[str, Any]:
 
 def _check_where(where: str | None) -> None:
     """Refuse at once a condition that capture would refuse."""
-    from cdc.errors import UsageError
     from snapshot.condition import ConditionError, parse
 
     if where is None:
@@ -314,7 +307,6 @@ def _check_where(where: str | None) -> None:
 
 
 def _keys(path: Path | None, where: str | None) -> tuple[bytes, ...]:
-    from cdc.errors import UsageError
     from snapshot.signal_parsing import KEYS_BYTES_MAX, KEYS_MAX, SignalError, key_of
 
     if path is None:

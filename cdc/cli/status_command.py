@@ -13,9 +13,9 @@ import click
 from cdc.cli import output, sink_lines, status_text, wait_notice
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.clock import Clock, SystemClock
+from cdc.config.settings import Config
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.inspect.pipeline_state import PipelineObserver, PipelineView
 
 _WATCH_S: Final = 1.0

@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.cli import left_out_text, output, wal_report
+from cdc.config.settings import Config
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
 from cdc.model.run_state import State
 from cdc.telemetry.capture_status import DDL_SHOWN, ddl_document
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.inspect.pipeline_state import PipelineView
 
 DOWN: Final = "DOWN"

@@ -24,10 +24,12 @@ from cdc.cli.command_options import config_option, configuration
 from cdc.cli.tail_checks import check_key, check_start
 from cdc.cli.wait_notice import WAIT_DEFAULT_S
 from cdc.clock import SystemClock
+from cdc.config.settings import Config
+from cdc.config.sink_kinds import view_lakes
 from cdc.errors import EXIT_OK, UsageError
+from cdc.lsn import Lsn
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.cutindex.log_start import Start
     from cdc.inspect.log_reading import Event, Selection, Table
     from cdc.kafka.log_reader import LogReader
@@ -79,7 +81,6 @@ def command(
     TABLE: schema.table, a table name, or a shell pattern (default: all tables). Events of a partition are in commit
     order. Events of several partitions are merged by position as far as they arrive together.
     """
-    from cdc.config.sink_kinds import view_lakes
     from cdc.inspect.log_reading import Selection
     from cdc.inspect.log_reading import tables as tables_of
 
@@ -122,7 +123,6 @@ def _reader(config: Config, wait_s: float, *, follow: bool) -> LogReader:
 def parse_start(text: str) -> Start:
     """Parse the value of --from. Raises UsageError."""
     from cdc.cutindex.log_start import AtLsn, AtOffset, AtTime, Beginning, Now
-    from cdc.lsn import Lsn
 
     if text in {"beginning", "now"}:
         return Beginning() if text == "beginning" else Now()

@@ -15,10 +15,10 @@ import click
 from cdc.cli import wait_notice
 from cdc.cli.output import plain, waiting
 from cdc.clock import SystemClock
+from cdc.config.settings import Config
 from cdc.errors import UsageError
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.inspect.log_reading import Selection
     from cdc.kafka.log_reader import LogReader
     from cdc.model.log_record import LogRecord

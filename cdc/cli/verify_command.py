@@ -12,9 +12,13 @@ from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.clock import SystemClock
+from cdc.config.settings import Applied, Config
+from cdc.config.sink_kinds import applied_of, sink_of
+from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
+from cdc.lsn import Lsn
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Config
     from cdc.verify.capture_wait import Notify
     from cdc.verify.findings import TableFindings
     from cdc.verify.key_states import Sample
@@ -59,9 +63,6 @@ def command(
     the topics only, as of its cut. Exit code 1 when rows differ, are undecided or blocked, or when capture does not
     catch up in time.
     """
-    from cdc.config.settings import Applied
-    from cdc.config.sink_kinds import sink_of
-    from cdc.errors import UsageError
     from cdc.verify.key_states import Sample
 
     config = configuration(config_path)
@@ -83,9 +84,6 @@ def _rows(
     wait_s: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Compare topics before the sink: what is repaired in the topics reaches the sink through them."""
-    from cdc.clock import SystemClock
-    from cdc.config.sink_kinds import applied_of
-    from cdc.errors import EXIT_FAILED, EXIT_OK
     from cdc.verify.capture_wait import await_kafka
     from cdc.verify.source_tables import refuse_compatibility
     from cdc.verify.store_check import verify_store
@@ -175,8 +173,6 @@ def _show(what: str, findings: Sequence[TableFindings]) -> None:
 
 def _lake(config: Config, sink: str, tables: tuple[str, ...], *, as_json: bool) -> int:
     from cdc.cli.progress_bars import DownloadBars
-    from cdc.errors import EXIT_FAILED, EXIT_OK
-    from cdc.lsn import Lsn
     from cdc.run.app import verify_sink
 
     with DownloadBars() as bars, output.waiting("reading the topics"):

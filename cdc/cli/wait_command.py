@@ -8,6 +8,7 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.errors import EXIT_OK
 
 
 @click.command("wait")
@@ -32,7 +33,6 @@ def command(
     The same is available as GET /sinks/SINK/wait?lsn=LSN of the daemon, and as `cdc.client` for Python.
     """
     from cdc.client import Waiter
-    from cdc.errors import EXIT_OK
 
     waiting = output.waiting(f"waiting for {sink} to reach {lsn_text}, for at most {timeout_s:g} s")
     with Waiter(configuration(config_path)) as waiter, waiting:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from cdc.cli import output
 from cdc.clock import Clock
+from cdc.config.settings import Config
 from cdc.errors import BrokerUnreachable
-
-if TYPE_CHECKING:
-    from cdc.config.settings import Config
 
 WAIT_DEFAULT_S: Final = 30.0
 _CHECK_S: Final = 5.0  # without a record, then the broker is checked

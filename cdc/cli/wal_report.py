@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdc.cli import output
+from cdc.config.settings import Source
 from cdc.model.wal_alarm import levels_passed
 from cdc.telemetry.wal_status import room_in, wal_document
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Source
     from cdc.model.wal_reading import WalReading
 
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cdc.artifacts.cache_folder import copy_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cdc.artifacts.machine import Machine
+from cdc.artifacts.machine import Machine
 
 # One for each way to start a server, and spare ones during an upgrade of Java or the server.
 _KEPT_MAX: Final = 4

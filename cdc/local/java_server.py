@@ -6,20 +6,17 @@ import hashlib
 import os
 import signal
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from cdc.artifacts.java import Java
 from cdc.artifacts.lock_file import Artifact, parse_lock, version_of
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError, LocalStopped
 from cdc.local.class_archives import ClassArchives
 from cdc.local.local_server import LocalServer, ServerOptions, StopMode
 from cdc.local.process import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cdc.artifacts.java import Java
-    from cdc.artifacts.machine import Machine
 
 
 class JavaServer(LocalServer):

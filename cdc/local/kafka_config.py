@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from cdc.local.ports import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NODE_ID: Final = 1
 

@@ -6,9 +6,12 @@ import base64
 import shutil
 import signal
 import uuid
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 from cdc.artifacts.cache_folder import copy_file, write_file
+from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import find_java
 from cdc.errors import LocalError, LocalStopped
@@ -26,12 +29,6 @@ from cdc.local.ports import LOOPBACK
 from cdc.local.process import Launch
 from cdc.local.process_identity import command_line
 from cdc.local.server_logs import read_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from cdc.artifacts.download_progress import Progress
 
 _FENCING: Final = "fencing.properties"
 _HEAP: Final = "512m"

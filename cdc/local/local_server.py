@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import signal
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
+from cdc.artifacts.download_progress import Progress
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
 from cdc.local.process import Launch, ServerProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from cdc.artifacts.download_progress import Progress
-    from cdc.artifacts.machine import Machine
-    from cdc.local.server_description import Description
+from cdc.local.server_description import Description
 
 # fast: the server's own orderly shutdown, which disconnects clients; the next start needs no recovery.
 # immediate: at once, with recovery at the next start. Kill, if the server has no such shutdown.

@@ -8,23 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 from cdc.artifacts.cache_folder import make_tree, write_file
+from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import find_java
+from cdc.artifacts.machine import Machine
 from cdc.local import http_probe
 from cdc.local.java_server import JavaServer
+from cdc.local.local_server import ServerOptions
 from cdc.local.opensearch_config import LOG4J, descriptor, render_settings
 from cdc.local.ports import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from cdc.artifacts.download_progress import Progress
-    from cdc.artifacts.machine import Machine
-    from cdc.local.local_server import ServerOptions
 
 _JAVA: Final = 21
 _HEAP: Final = "512m"

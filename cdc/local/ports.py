@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 import socket
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from cdc.errors import LocalError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 LOOPBACK: Final = "127.0.0.1"
 # Below the ephemeral ports of Linux (from 32768) and macOS (from 49152): a server that is stopped for a moment must not

@@ -13,16 +13,14 @@ import platform
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cdc.artifacts.cache_folder import copy_trees, locked, make_tree
+from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.lock_file import Artifact, parse_lock
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
-
-if TYPE_CHECKING:
-    from cdc.artifacts.download_progress import Progress
-    from cdc.artifacts.machine import Machine
 
 DEFAULT_MAJOR: Final = "18"
 OLDER_MAJORS: Final = ("15", "16", "17")

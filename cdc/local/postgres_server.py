@@ -15,23 +15,20 @@ import secrets
 import shutil
 import signal
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 from cdc.artifacts.cache_folder import write_file
+from cdc.artifacts.download_progress import Progress
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
 from cdc.local.local_server import LocalServer, ServerOptions, StopMode
 from cdc.local.ports import LOOPBACK
 from cdc.local.postgres_programs import DEFAULT_MAJOR, MAJORS, PgPrograms
 from cdc.local.process import Launch
 from cdc.local.process_identity import command_line, identify, processes_in_folder, send, wait_gone
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cdc.artifacts.download_progress import Progress
-    from cdc.artifacts.machine import Machine
 
 USER: Final = "postgres"
 DATABASE: Final = "shop"

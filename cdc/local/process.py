@@ -9,21 +9,18 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cdc.artifacts.cache_folder import write_file
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError, LocalStopped
 from cdc.local.ports import choose_ports, is_free
 from cdc.local.process_identity import Identity, alive, descendants, identify, kill_tree, rss_bytes, send, wait_gone
 from cdc.local.server_description import Condition, Description
 from cdc.local.stack_state import State, parse_state, render_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from cdc.artifacts.machine import Machine
 
 _POLL_S: Final = 0.02
 # After SIGKILL only the kernel has to act; it needs longer only under heavy swapping.

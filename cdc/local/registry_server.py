@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cdc.artifacts.cache_folder import locked
+from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import Java, find_java
 from cdc.artifacts.lock_file import version_of
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
 from cdc.local import http_probe
 from cdc.local.java_server import locked_artifacts
 from cdc.local.local_server import LocalServer, ServerOptions
 from cdc.local.ports import LOOPBACK
 from cdc.local.process import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cdc.artifacts.download_progress import Progress
-    from cdc.artifacts.machine import Machine
 
 _JAVA: Final = 21
 _HEAP: Final = "256m"

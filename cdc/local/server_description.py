@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Literal
 
 # running: the server answers. starting: its process runs, but does not answer. stopped: it was stopped in order.
 # died: the process ended by itself. absent: the server was never started here.

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 
 def read_lines(file: Path, offset: int, *, last: int | None = None) -> tuple[list[str], int]:

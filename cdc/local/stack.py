@@ -13,12 +13,15 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Final, TypeVar
+from types import TracebackType
+from typing import Final, Self, TypeVar
 
 from cdc.artifacts.cache_folder import locked
-from cdc.artifacts.download_progress import NoProgress
+from cdc.artifacts.download_progress import NoProgress, Progress
 from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
 from cdc.local.kafka_server import Kafka
@@ -28,14 +31,6 @@ from cdc.local.postgres_server import Postgres
 from cdc.local.registry_server import Registry
 from cdc.local.server_description import Description
 from cdc.local.valkey_server import Valkey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from cdc.artifacts.download_progress import Progress
 
 _S = TypeVar("_S")
 

@@ -6,13 +6,11 @@ A state file may be incomplete after a crash, or come from another version; pars
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cdc.local.process_identity import Identity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _FORMAT: Final = 1
 

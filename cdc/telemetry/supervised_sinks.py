@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import generate_latest
 
 from cdc.model.run_state import State
 from cdc.model.sink_report import STUCK, UNKNOWN
+from cdc.telemetry.exposition import Declarations
 from cdc.telemetry.readiness import follows_log
 
 SHOWN_STATES: Final = (*(state.value for state in State), STUCK, UNKNOWN)
@@ -40,40 +41,29 @@ class Rendered(Protocol):
     def render(self) -> bytes: ...  # noqa: D102
 
 
-class SupervisedMetrics:
+class SupervisedMetrics(Declarations):
     """Metrics of the supervised sinks, taken from their reports when /metrics is requested."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.state = Gauge(
+        super().__init__()
+        self.state = self._gauge(
             "cdc_supervised_sink_state",
             "1 for the current state of a sink of `cdc run --with-sinks`, 0 for the others",
-            ["sink", "state"],
-            registry=registry,
+            "sink",
+            "state",
         )
-        self.ready = Gauge(
-            "cdc_supervised_sink_ready", "1 while the sink follows the log, else 0", ["sink"], registry=registry
+        self.ready = self._gauge("cdc_supervised_sink_ready", "1 while the sink follows the log, else 0", "sink")
+        self.restarts = self._gauge("cdc_supervised_sink_restarts", "Restarts of the sink's process", "sink")
+        self.lag_records = self._gauge(
+            "cdc_supervised_sink_lag_records", "Offsets that the sink is behind; NaN: not reported", "sink"
         )
-        self.restarts = Gauge(
-            "cdc_supervised_sink_restarts", "Restarts of the sink's process", ["sink"], registry=registry
-        )
-        self.lag_records = Gauge(
-            "cdc_supervised_sink_lag_records",
-            "Offsets that the sink is behind; NaN: not reported",
-            ["sink"],
-            registry=registry,
-        )
-        self.lag_seconds = Gauge(
+        self.lag_seconds = self._gauge(
             "cdc_supervised_sink_lag_seconds",
             "Age of the oldest record that the sink has not applied; NaN: not reported",
-            ["sink"],
-            registry=registry,
+            "sink",
         )
-        self.report_age_seconds = Gauge(
-            "cdc_supervised_sink_report_age_seconds",
-            "Time since the sink's process last reported; NaN: never",
-            ["sink"],
-            registry=registry,
+        self.report_age_seconds = self._gauge(
+            "cdc_supervised_sink_report_age_seconds", "Time since the sink's process last reported; NaN: never", "sink"
         )
 
     def render(self) -> bytes:

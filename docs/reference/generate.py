@@ -7,9 +7,11 @@ tests/tidy/test_reference.py fails when a page differs from the generated one.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
@@ -194,6 +196,7 @@ def _tree(kind: type[TailraceError], depth: int) -> Iterator[tuple[int, type[Tai
 
 def _keys(section: type[Section], hints: dict[str, Any], prefix: str, *, settable: bool = True) -> list[str]:
     fields = {field.name: field for field in msgspec.structs.fields(section)}
+    meanings = _meanings(section)
     rows = []
     for name, hint in hints.items():
         kind, meta = _unwrapped(hint)
@@ -205,10 +208,22 @@ def _keys(section: type[Section], hints: dict[str, Any], prefix: str, *, settabl
                 _default(fields[name], kind),
                 _range(meta),
                 "" if get_origin(kind) is dict or not settable else f"`TAILRACE_{key.upper().replace('.', '_')}`",
-                meta.description or "",
+                meanings[name],
             )
         )
     return list(_table(("Key", "Type", "Default", "Range", "Environment", "Meaning"), rows))
+
+
+def _meanings(section: type[Section]) -> dict[str, str]:
+    """Return field -> the text below its declaration, also of fields of a base class."""
+    found: dict[str, str] = {}
+    for kind in reversed(section.__mro__[: section.__mro__.index(Section)]):
+        (tree,) = ast.parse(inspect.getsource(kind)).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in pairwise(tree.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[ast.unparse(field.target)] = str(text.value.value)
+    return found
 
 
 def _unwrapped(hint: Any) -> tuple[Any, Meta]:

@@ -223,7 +223,7 @@ def _choices() -> Iterator[str]:
     for field in msgspec.structs.fields(Encode):
         if field.name in {"compatibility", "debezium"}:
             continue  # they have a section of their own
-        _, *others = get_args(get_args(get_type_hints(Encode, include_extras=True)[field.name])[0])
+        _, *others = get_args(get_type_hints(Encode)[field.name])
         for value in others:
             options = dataclasses.replace(EncodeOptions(), **{field.name: value})
             by_encoding: dict[str, list[tuple[int, str]]] = {}

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
+from cdc.config.settings import Config, Plugin
 from cdc.config.sink_plugins import package, plugin
 from sinks.plugin.start import target
 from sinks.store_findings import Inspectable, StoreFinding
-
-if TYPE_CHECKING:
-    from cdc.config.settings import Config, Plugin
 
 
 def checkup(config: Config, name: str, settings: Plugin) -> Iterator[StoreFinding]:

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cdc.clock import Clock
 from cdc.config.settings import Config, Search
 from cdc.config.sink_kinds import sink_of, view_lakes
 from cdc.errors import SinkUnfit, TopicMismatch, UsageError
@@ -37,9 +38,6 @@ from sinks.state.pause import paused
 from sinks.state.read_topics import ReadPartitions
 from sinks.state.schema_follower import SchemaFollower
 from sinks.state.state_topic import StateTopic
-
-if TYPE_CHECKING:
-    from cdc.clock import Clock
 
 _HEARD_S: Final = 1.0
 """For requests that a worker sent before it noticed the query."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cdc.clock import Clock, SystemClock
+from cdc.config.settings import Config, Search
 from sinks.search.index_positions import IndexPositions
 from sinks.search.indices import Indices
 from sinks.search.matches import MatchTopic
 from sinks.search.opensearch_client import Client
 from sinks.search.stored_queries import Matcher, Publisher, StoredQueries
 from sinks.search.target import IndexOptions, SearchTarget
-
-if TYPE_CHECKING:
-    from cdc.config.settings import Config, Search
 
 _MORE_CONNECTIONS: Final = 2
 """In addition to the requests under way: the runner's own thread sends requests too."""

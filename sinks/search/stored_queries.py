@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from cdc.clock import Clock
 from cdc.errors import SinkUnfit, SinkUnreachable, UsageError
 from sinks.contract import Change, Topic
 from sinks.search.indices import Indices
 from sinks.search.opensearch_client import Answer, Client
-
-if TYPE_CHECKING:
-    from cdc.clock import Clock
 
 QUERIES_MAX: Final = 10_000
 """Per table: OpenSearch's limit for the results of one search (`index.max_result_window`)."""

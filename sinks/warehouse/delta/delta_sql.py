@@ -6,15 +6,13 @@ only. In a literal only the quote is special (tests/contract/test_lake_committer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc.errors import SinkUnfit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TARGET: Final = "t"
 SOURCE: Final = "s"

@@ -8,9 +8,10 @@ without rows.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,15 +53,10 @@ from sinks.warehouse.delta.patch import check_once
 from sinks.warehouse.delta.read_ahead import read_ahead
 from sinks.warehouse.delta.replace import replace
 from sinks.warehouse.delta.table_files import Action, Target
-from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Txn
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Rows, Txn
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.object_disk import ObjectDisk
 from sinks.warehouse.lake.store_errors import translating_store_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from sinks.warehouse.lake.committer import Rows
 
 _CLOSES: Final = "_closes"  # in the batch of one merge: true for rows of `closes`, false for rows to add
 _PART_ROWS: Final = 65_536  # of a table that is rewritten; 10 MB of rows of 150 bytes

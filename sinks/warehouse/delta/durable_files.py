@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 
 from sinks.warehouse.lake.local_disk import sync
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LOG: Final = "_delta_log"
 

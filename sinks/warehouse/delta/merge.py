@@ -10,9 +10,9 @@ new files, so that rows after the end of a table do not rewrite its last file in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,9 +33,6 @@ from sinks.warehouse.delta.table_files import (
     written_again,
 )
 from sinks.warehouse.lake.committer import DELETED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from deltalake import ColumnProperties, PostCommitHookProperties, WriterProperties
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
 
 from cdc.errors import InvariantError
 from sinks.warehouse.delta.delta_table import TARGET_FILE_BYTES, columns_of
@@ -12,11 +13,6 @@ from sinks.warehouse.delta.key_ranges import in_order, ranges_of
 from sinks.warehouse.delta.merge import can_rewrite
 from sinks.warehouse.delta.table_files import ROW_GROUP_ROWS_MAX, SMALL_BYTES
 from sinks.warehouse.lake.committer import OPEN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deltalake import CommitProperties, DeltaTable
 
 HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 WRITER: Final = WriterProperties(max_row_group_size=ROW_GROUP_ROWS_MAX)

@@ -5,17 +5,14 @@ A file keeps its order: a changed row stays in its place, and only new rows requ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc.errors import InvariantError
 from sinks.warehouse.lake.committer import DELETED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)

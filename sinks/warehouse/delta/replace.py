@@ -7,10 +7,9 @@ rewritten anyway or is small. Where keys have no ranges, it goes to the smallest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,9 +30,6 @@ from sinks.warehouse.delta.table_files import (
     written,
     written_again,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _NO_ROWS = pa.array([], pa.int64())
 

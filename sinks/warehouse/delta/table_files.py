@@ -7,9 +7,10 @@ texts that do not shrink are not compressed.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,10 +20,6 @@ from deltalake.transaction import AddAction, RemoveAction
 from sinks.warehouse.delta.file_statistics import leaves, stats_json
 from sinks.warehouse.delta.key_ranges import FileRange
 from sinks.warehouse.delta.patch import Match, match
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from contextlib import AbstractContextManager
 
 ROW_GROUP_ROWS_MAX: Final = 131_072  # readers skip row groups by their statistics; the default is a million rows
 SMALL_BYTES: Final = 2 << 20  # a smaller file takes new rows even if none of its own changed

@@ -6,14 +6,12 @@ This is the local file system; `object_disk` is for object stores. Raises LakeUn
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from cdc.errors import LakeUnready
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Disk(Protocol):

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from cdc.config.lake_url import HINT, problem_of
+from cdc.config.settings import Warehouse
 from cdc.errors import UsageError
-
-if TYPE_CHECKING:
-    from cdc.config.settings import Warehouse
 
 # Reports a store that is not available within seconds, and callers retry. With the default of three minutes,
 # `cdc sink list` and /status would hang.

@@ -15,7 +15,8 @@ crash between any two of these steps leaves a correct lake. Nothing here depends
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -27,9 +28,6 @@ from sinks.warehouse.lake.cut_position import CutPosition, PartitionCount, parti
 from sinks.warehouse.lake.local_disk import Disk, LocalDisk
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.plan_run import Run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 MANIFEST_VERSION: Final = 1
 _MINUTE_US: Final = 60_000_000

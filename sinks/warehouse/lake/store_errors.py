@@ -7,16 +7,14 @@ is parsed, here and nowhere else. The text of a cast error is dropped, because i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 
 from cdc.errors import InvariantError, LakeDamaged, LakeUnready, SinkUnfit, TailraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 _STORE_ERROR: Final = re.compile(

@@ -6,20 +6,16 @@ Python handles no single row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
 from sinks.warehouse.log.changes import CLOSES
-from sinks.warehouse.log.lake_columns import HISTORY_COLUMNS, MIRROR_COLUMNS
+from sinks.warehouse.log.lake_columns import HISTORY_COLUMNS, MIRROR_COLUMNS, LakeTable
 from sinks.warehouse.log.span_batch import UNFIT, judge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sinks.warehouse.log.lake_columns import LakeTable
 
 _FOR_OTHERS: Final = frozenset({VALID_TO_LSN, VALID_TO, CLOSES, UNFIT})
 _BEGINS: Final = {"_valid_from_lsn": "_commit_lsn", "_valid_from_ordinal": "_ordinal", "_valid_from": "_committed_at"}

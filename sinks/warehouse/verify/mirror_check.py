@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from cdc.kafka.log_reader import LogReader
@@ -28,9 +29,6 @@ from sinks.warehouse.log.cut_reader import read_schemas
 from sinks.warehouse.log.lake_columns import LakeTable, form_of
 from sinks.warehouse.spark.spark_errors import translating_spark_errors
 from sinks.warehouse.verify.expected_rows import expected_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _EXAMPLES_MAX: Final = 5
 _RAW: Final = ("topic", "partition", "offset", "key", "value")
