@@ -33,8 +33,8 @@ views_option: Final = click.option(
 def plan_command(name: str, folder: Path | None, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show which plans can update a view, and why others cannot.
 
-    recompute runs the query again; affected replaces the rows of the keys that a cut may have changed; delta adds the
-    changes of a cut to sums and counts. Also shows the view's sources and key.
+    recompute runs the query again; affected replaces the rows of the keys that a cut may have changed. Also shows the
+    view's sources and key.
     """
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.read.planning_report import planned

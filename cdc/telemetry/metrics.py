@@ -305,7 +305,7 @@ class LakeMetrics:
         )
         self.view_plans = Counter(
             "cdc_sink_view_plans_total",
-            "Views computed, by plan: recompute, affected (keys) or delta",
+            "Views computed, by plan: recompute or affected (keys)",
             ["plan"],
             registry=registry,
         )

@@ -58,14 +58,11 @@ def test_a_plan_tells_key_reads_and_why_not(lake: SmallLake, views: Path, capsys
     assert regions["plans"] == {
         "recompute": {"possible": True, "reason": None},
         "affected": {"possible": True, "reason": None},
-        "delta": {"possible": False, "reason": "it joins in other ways than inner joins of tables"},
     }
     assert planned("total")["plans"] == {
         "recompute": {"possible": True, "reason": None},
         "affected": {"possible": False, "reason": "it aggregates all rows into one: every change affects it"},
-        "delta": {"possible": False, "reason": "it has one row even if there is nothing to count"},
     }
-    assert planned("sums")["plans"]["delta"] == {"possible": True, "reason": None}  # type: ignore[index]
     assert run(["views", "plan", "other", "--views", str(views), "--lake", str(lake.path)]) == EXIT_USAGE
     assert "known views: regions, sums, total" in capsys.readouterr().err
 

@@ -1,7 +1,7 @@
 """Chooses the plan that a view is kept by in the next cut, from measured costs. Pure.
 
-After its first build, a view of a million rows or more is kept by deltas if possible, else by keys: recomputing it may
-be very expensive (2026-11-23, `docs/performance.md`). Then every plan is tried, in smaller views at once. A plan is
+After its first build, a view of a million rows or more is kept by keys: recomputing it may be very expensive
+(2026-11-23, `docs/performance.md`). Then both plans are tried, in smaller views at once. A plan is
 tried twice if the first run is not decisive: that run finds nothing compiled. From then on the plan with the lowest
 expected cost is used: recompute costs what it did, the others what they did in cuts with about as many changes. Tables
 grow, so another plan is tried now and then, more rarely the more it would cost.
@@ -16,9 +16,9 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from sinks.warehouse.lake.plan_run import Run
 
-PlanName: TypeAlias = Literal["recompute", "affected", "delta"]
+PlanName: TypeAlias = Literal["recompute", "affected"]
 _Plan = TypeVar("_Plan", bound=str)
-PLANS: Final[tuple[PlanName, ...]] = ("recompute", "affected", "delta")
+PLANS: Final[tuple[PlanName, ...]] = ("recompute", "affected")
 RUNS_KEPT: Final = 5  # a median of five is not moved by two slow ones
 SMALL_ROWS: Final = 1_000_000
 _TINY_ROWS: Final = SMALL_ROWS // 10  # of the inputs; smaller views are recomputed without trying other plans
@@ -50,8 +50,7 @@ def choose(
     known = _expected([plan for plan in possible if runs.get(plan)], runs, changes)
     # The first build counts as a run of recompute; it says nothing about the others.
     if known.keys() <= {"recompute"} and base_rows >= SMALL_ROWS:
-        best: PlanName = "delta" if "delta" in possible else "affected"
-        return best if best in possible else "recompute", f"not measured yet, and it reads {base_rows:,} rows"
+        return "affected", f"not measured yet, and it reads {base_rows:,} rows"
     if not known:
         return "recompute", f"not measured yet, and it reads {base_rows:,} rows"
     cheapest = min(known, key=known.__getitem__)

@@ -45,7 +45,6 @@ class PlannedView:
             "plans": {
                 "recompute": {"possible": True, "reason": None},
                 "affected": {"possible": not plan.reason, "reason": plan.reason or None},
-                "delta": {"possible": plan.delta is not None, "reason": plan.delta_reason or None},
             },
             "recomputed_when": {shown.get(name, name): why for name, why in plan.obstacles.items()},
         }

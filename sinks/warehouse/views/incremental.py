@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from sinks.warehouse.lake.cut_commit import Sums
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.planner.restrict import RowsQuery
-from sinks.warehouse.planner.sums import DeltaPlan
 from sinks.warehouse.views.definition import BoundView
 from sinks.warehouse.views.inputs import Replacement, ViewInputs
 from sinks.warehouse.views.same_query import same_query
@@ -33,8 +31,6 @@ _KEY_TYPES: Final = frozenset(
     {"tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"}
 )
 _KEYS: Final = "__keys"
-_MOVED: Final = "__moved"
-_FRESH: Final = "__fresh"
 
 
 @dataclass(slots=True)
@@ -59,10 +55,6 @@ class PlanBook:
             self._same.pop(view.name, None)
             self.unique[view.name] = known[1].unique
         return known[1]
-
-    def can_sum(self, name: str) -> bool:
-        """Whether the view, as planned last, can be kept by its sums."""
-        return name in self._plans and self._plans[name][1].delta is not None
 
     def agrees(self, spark: SparkSession, view: BoundView, plan: ViewPlan, frame: DataFrame) -> bool:
         """Whether Spark reads the planner's form of the query like the view's own text, from which `frame` is made."""
@@ -104,61 +96,6 @@ def replacement(
     query = plan.rows_query(_KEYS)
     text = query.sql(_hold(inputs, query, keys))
     return Replacement(keys, _named(spark.sql(text), schema).toArrow())
-
-
-def summed(
-    spark: SparkSession,
-    inputs: ViewInputs,
-    view: BoundView,
-    plan: ViewPlan,
-    *,
-    changed: frozenset[str],
-    schema: StructType,
-    state: tuple[str, int] | None,
-) -> Sums:
-    """Compute a view by its sums. Raises Unplannable, PySparkException.
-
-    Args:
-        spark: the session of `inputs`.
-        inputs: the inputs, already added.
-        view: the view.
-        plan: of the view.
-        changed: names of changed inputs.
-        schema: of the view.
-        state: table and version of its sums at the previous cut; None if there are none, so that all is counted.
-    """
-    delta = plan.delta
-    if delta is None:
-        raise Unplannable(plan.delta_reason)
-    by_name = _comparable(schema, delta.key)
-    if state is None:
-        found = spark.sql(delta.state_sql).toArrow()
-        inputs.add_rows(_FRESH, found)
-        return Sums(None, None, found, _result(spark, delta, schema))
-    text = delta.delta_sql(changed)
-    _provide(inputs, plan, changed, text)
-    moved = spark.sql(text).limit(KEYS_MAX + 1).toArrow()
-    if moved.num_rows > KEYS_MAX:
-        raise Unplannable(f"more than {KEYS_MAX:,} groups changed")
-    sums = f"{view.name.lower()}__sums"
-    inputs.add(sums, *state)
-    inputs.add_rows(_MOVED, moved)
-    merged = spark.sql(delta.merged_sql(sums, _MOVED))
-    # Sums of decimals get wider with each addition; the table's own type is as wide as they can be.
-    columns = [merged[quoted(name)].cast(kind).alias(name) for name, kind in spark.table(sums).dtypes]
-    fresh = merged.select(*columns).toArrow()
-    inputs.add_rows(_FRESH, fresh)
-    keys = moved.select(list(delta.key))
-    named = keys.rename_columns([by_name[name].name for name in delta.key])
-    return Sums(named, keys, fresh, _result(spark, delta, schema))
-
-
-def _result(spark: SparkSession, delta: DeltaPlan, schema: StructType) -> pa.Table:
-    """Return the view's rows of the groups in `_FRESH`, in the view's types."""
-    frame = spark.sql(delta.result_sql(_FRESH))
-    by_name = {name.lower(): frame[quoted(name)] for name in frame.columns}
-    columns = [by_name[column.name.lower()].cast(column.dataType).alias(column.name) for column in schema.fields]
-    return frame.select(*columns).toArrow()
 
 
 def _comparable(schema: StructType, key: Sequence[str]) -> dict[str, StructField]:
