@@ -71,6 +71,8 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rows: number of rows written.
         runs: plan -> its last runs, the newest last.
         since: computed cuts since a plan other than the best was tried.
+        refused: why it cannot be kept by keys (`sinks.warehouse.planner.decide`), "" if it can; None if not decided.
+        unique: columns that no two of its rows share; empty if none are known.
     """
 
     plan: str
@@ -80,6 +82,8 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: int = 0
     runs: dict[str, tuple[Run, ...]] = {}
     since: int = 0
+    refused: str | None = None
+    unique: tuple[str, ...] = ()
 
 
 class ViewState(msgspec.Struct, frozen=True, kw_only=True):

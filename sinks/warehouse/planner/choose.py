@@ -33,21 +33,16 @@ Runs: TypeAlias = Mapping[str, Sequence[Run]]
 """Plan -> its last runs, the newest last."""
 
 
-def choose(
-    possible: Sequence[PlanName], runs: Runs, *, base_rows: int, changes: int, since: int
-) -> tuple[PlanName, str]:
-    """Return the plan and the reason.
+def choose(runs: Runs, *, base_rows: int, changes: int, since: int) -> tuple[PlanName, str]:
+    """Return the plan and the reason, for a view that can be kept by keys.
 
     Args:
-        possible: the plans that apply; recompute is always one of them.
         runs: of the plans.
         base_rows: rows of the tables it reads.
         changes: records that the cut brings to them.
         since: computed cuts since a plan other than the best was tried.
     """
-    if len(possible) == 1:
-        return possible[0], "the only plan"
-    known = _expected([plan for plan in possible if runs.get(plan)], runs, changes)
+    known = _expected([plan for plan in PLANS if runs.get(plan)], runs, changes)
     # The first build counts as a run of recompute; it says nothing about the others.
     if known.keys() <= {"recompute"} and base_rows >= SMALL_ROWS:
         return "affected", f"not measured yet, and it reads {base_rows:,} rows"
@@ -56,7 +51,7 @@ def choose(
     cheapest = min(known, key=known.__getitem__)
     cost = f"{cheapest} takes {known[cheapest]:.2f} s"
     if base_rows >= _TINY_ROWS:
-        candidate = _to_measure(possible, runs, known, cheapest)
+        candidate = _to_measure(runs, known, cheapest)
         if candidate is not None:
             return candidate, f"not measured well yet: {cost}"
     tried = _to_try(known, cheapest, since)
@@ -93,11 +88,9 @@ def _distance(one: int, other: int) -> float:
     return abs(log(max(one, _FEW_CHANGES) / max(other, _FEW_CHANGES)))
 
 
-def _to_measure(
-    possible: Sequence[PlanName], runs: Runs, known: Mapping[PlanName, float], cheapest: PlanName
-) -> PlanName | None:
+def _to_measure(runs: Runs, known: Mapping[PlanName, float], cheapest: PlanName) -> PlanName | None:
     """Return a plan that never ran, or ran once and was not far behind: the first run includes compilation."""
-    for plan in possible:
+    for plan in PLANS:
         if plan not in known:
             return plan
     enough = known[cheapest] * _ONCE_RATIO_MAX

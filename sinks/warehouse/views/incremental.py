@@ -1,18 +1,20 @@
 """Runs the plans of views on Spark: finds the keys that a cut affects, and the rows of these keys.
 
-Every doubt ends in Unplannable with its reason, and the view is recomputed: a query that Spark reads differently from
-`sinks.warehouse.planner`, a key type that is not exactly comparable, too many keys, a value that does not fit.
+Every doubt has its reason, and the view is recomputed. `PlanBook` decides what depends on the query alone: whether
+Spark reads it like `sinks.warehouse.planner`, and whether the key's values are exactly comparable. What depends on the
+cut ends in Unplannable: too many keys, a value that does not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.planner.decide import Decision, decide
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.planner.restrict import RowsQuery
@@ -21,46 +23,53 @@ from sinks.warehouse.views.inputs import Replacement, ViewInputs
 from sinks.warehouse.views.same_query import same_query
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 KEYS_SHARE_MAX: Final = 0.2  # of the view's rows: above that recomputing was always cheaper (2026-11-21)
 _KEYS_FEW: Final = 1_000  # in a small view any share is acceptable
 KEYS_MAX: Final = 200_000  # the driver holds them
-_KEY_TYPES: Final = frozenset(
-    {"tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"}
-)
 _KEYS: Final = "__keys"
 
 
 @dataclass(slots=True)
 class PlanBook:
-    """Plans of views, kept from cut to cut. A plan is made again if the SQL or its input columns change.
+    """Decisions about views, kept from cut to cut. A view is decided again if its SQL or its input columns change."""
 
-    Attributes:
-        unique: view -> columns that no two of its rows share, according to its plan.
-    """
+    _known: dict[str, tuple[str, Decision]] = field(default_factory=dict)
 
-    unique: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _plans: dict[str, tuple[str, ViewPlan]] = field(default_factory=dict)
-    _same: dict[str, bool] = field(default_factory=dict)
+    def decide(
+        self, spark: SparkSession, view: BoundView, relations: Mapping[str, Relation], frame: DataFrame
+    ) -> Decision:
+        """Return whether the view can be kept by keys over these relations; `frame` is made from its own text."""
+        from pyspark.errors import PySparkException
 
-    def plan(self, view: BoundView, relations: Mapping[str, Relation]) -> ViewPlan:
-        """Return the view's plan over these relations."""
         form = f"{view.sha} {sorted((one.name, list(one.columns.items()), one.key) for one in relations.values())}"
-        known = self._plans.get(view.name)
-        if known is None or known[0] != form:
-            known = (form, plan_view(view.name, view.sql, relations))
-            self._plans[view.name] = known
-            self._same.pop(view.name, None)
-            self.unique[view.name] = known[1].unique
-        return known[1]
+        known = self._known.get(view.name)
+        if known is not None and known[0] == form:
+            return known[1]
+        plan = plan_view(view.name, view.sql, relations)
+        try:
+            has_use = not plan.reason or plan.unique
+            reads_same = bool(has_use) and same_query(frame, spark.sql(plan.whole_sql()))
+        except Unplannable as found:
+            return Decision(plan, str(found))
+        except PySparkException as error:
+            return Decision(plan, not_run(error))  # not kept: it may be temporary
+        decision = decide(plan, dict(frame.dtypes), reads_same=reads_same)
+        self._known[view.name] = (form, decision)
+        return decision
 
-    def agrees(self, spark: SparkSession, view: BoundView, plan: ViewPlan, frame: DataFrame) -> bool:
-        """Whether Spark reads the planner's form of the query like the view's own text, from which `frame` is made."""
-        if view.name not in self._same:
-            self._same[view.name] = same_query(frame, spark.sql(plan.whole_sql()))
-        return self._same[view.name]
+    def unique(self, name: str) -> tuple[str, ...] | None:
+        """Return the columns that no two rows of a view share; None if it is not decided yet."""
+        known = self._known.get(name)
+        return None if known is None else known[1].unique
+
+
+def not_run(error: PySparkException) -> str:
+    """Return the reason of a plan that Spark refused."""
+    return f"its plan could not be run: {error.getCondition() or type(error).__name__}"
 
 
 def replacement(
@@ -79,7 +88,7 @@ def replacement(
     obstacle = plan.obstacle(changed)
     if obstacle:
         raise Unplannable(obstacle)
-    by_name = _comparable(schema, plan.key)
+    by_name = {column.name.lower(): column for column in schema.fields}
     text = plan.keys_sql(changed)
     _provide(inputs, plan, changed, text)
     asked = spark.sql(text)
@@ -96,16 +105,6 @@ def replacement(
     query = plan.rows_query(_KEYS)
     text = query.sql(_hold(inputs, query, keys))
     return Replacement(keys, _named(spark.sql(text), schema).toArrow())
-
-
-def _comparable(schema: StructType, key: Sequence[str]) -> dict[str, StructField]:
-    """Return the view's columns by lower-case name. Raises Unplannable if the key is not exactly comparable."""
-    by_name = {column.name.lower(): column for column in schema.fields}
-    for name in key:
-        kind = by_name[name].dataType.simpleString()
-        if kind not in _KEY_TYPES and not kind.startswith("decimal"):
-            raise Unplannable(f"its key {name} has the type {kind}, whose values are not exactly comparable")
-    return by_name
 
 
 def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: str) -> None:

@@ -157,7 +157,14 @@ class ViewKeeper:
         self.behind[name] = ""
         self._note_moved(step, state, commit.views[name])
         took_s = self._clock.monotonic_s() - began_s
-        record = PlanRecord(plan=step.plan, reason=step.reason or requested.why, keys=keys, rows=rows.num_rows)
+        record = PlanRecord(
+            plan=step.plan,
+            reason=step.reason or requested.why,
+            keys=keys,
+            rows=rows.num_rows,
+            refused=None if step.decision is None else step.decision.refused,
+            unique=() if step.decision is None else step.decision.unique,
+        )
         commit.planned(name, _recorded(state.plan if state else None, requested, took_s, record))
         log.get().info(
             "view_planned",
@@ -212,9 +219,11 @@ class ViewKeeper:
             return view.plan, _FORCED
         state = manifest.views.get(view.name)
         record = state.plan if state is not None else None
+        if record is not None and record.refused:
+            return "recompute", record.refused
         runs = _runs(record)
         since = record.since if record is not None else 0
-        return choose(PLANS, runs, base_rows=read.rows, changes=read.changes, since=since)
+        return choose(runs, base_rows=read.rows, changes=read.changes, since=since)
 
 
 def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ...]:

@@ -27,11 +27,12 @@ from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import captured_table, sql_name
 from sinks.warehouse.planner.choose import PlanName
+from sinks.warehouse.planner.decide import Decision
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, inputs
-from sinks.warehouse.views.incremental import PlanBook, replacement
+from sinks.warehouse.views.incremental import PlanBook, not_run, replacement
 from sinks.warehouse.views.inputs import CutTables, Replacement, ViewInputs
 from sinks.warehouse.views.view_errors import check_columns, failure
 
@@ -62,10 +63,12 @@ class Step(ABC):
 
     Attributes:
         reason: why the view is kept in this way; "" if its plan was requested.
+        decision: whether it can be kept by keys; None if its file requests recompute, so that it was not examined.
     """
 
     view: BoundView
     reason: str
+    decision: Decision | None
     version: int | None = field(default=None, init=False)
     is_left: bool = field(default=False, init=False)
 
@@ -224,14 +227,14 @@ class _Run:
         """Return the view by the requested plan, if possible. Raises ViewRefused."""
         frame = self._frame(view)
         whole = self._must_be_whole(view)
-        wanted = self._plans.get(view.name, "recompute")
-        if wanted != "affected" or whole:
-            return Computed(view, whole, frame)
+        decision = None if view.view.plan == "recompute" else self._decide(view, frame)
+        if decision is None or decision.refused or whole or self._plans.get(view.name) != "affected":
+            return Computed(view, whole or (decision.refused if decision else ""), decision, frame)
         try:
-            change = self._replacement(view, frame)
+            change = self._replacement(view, decision.plan, frame)
         except Unplannable as found:
-            return Computed(view, str(found), frame)
-        return Replaced(view, "", change) if change.keys.num_rows else Kept(view, "")
+            return Computed(view, str(found), decision, frame)
+        return Replaced(view, "", decision, change) if change.keys.num_rows else Kept(view, "")
 
     def close(self) -> None:
         """Drop the temporary views."""
@@ -266,22 +269,22 @@ class _Run:
             raise failure(view, error) from error
         return frame
 
-    def _plan(self, view: BoundView, frame: DataFrame) -> ViewPlan:
-        """Return its plan, if Spark reads it as the planner does. Raises Unplannable, PySparkException."""
-        unique = self._book.unique
+    def _decide(self, view: BoundView, frame: DataFrame) -> Decision:
         relations = {name: self._inputs.relation(name) for name in view.tables}
-        relations |= {name: self._inputs.relation(name, unique.get(other, ())) for name, other in view.views.items()}
-        plan = self._book.plan(view, relations)
-        if plan.reason:
-            raise Unplannable(plan.reason)
-        if not self._book.agrees(self._spark, view, plan, frame):
-            raise Unplannable("the planner reads its SQL differently from Spark")
-        return plan
+        relations |= {name: self._inputs.relation(name, self._unique(other)) for name, other in view.views.items()}
+        return self._book.decide(self._spark, view, relations, frame)
 
-    def _replacement(self, view: BoundView, frame: DataFrame) -> Replacement:
+    def _unique(self, view: str) -> tuple[str, ...]:
+        """Return the columns that no two rows of a view share; as recorded if it did not change since the start."""
+        found = self._book.unique(view)
+        state = self._cut.previous.get(view)
+        if found is None and state is not None and state.plan is not None:
+            found = state.plan.unique
+        return found or ()
+
+    def _replacement(self, view: BoundView, plan: ViewPlan, frame: DataFrame) -> Replacement:
         table, state = self._table(view.name), self._cut.previous[view.name]
         with _planning():
-            plan = self._plan(view, frame)
             self._check_table(table, state.version, frame)
             return replacement(
                 self._spark,
@@ -311,4 +314,4 @@ def _planning() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        raise Unplannable(f"its plan could not be run: {error.getCondition() or type(error).__name__}") from error
+        raise Unplannable(not_run(error)) from error
