@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @lake_option
 @config_option
 @json_option
-def command(table: str, key: Sequence[str], lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+def command(table: str, key: Sequence[str], lake_text: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show every version of one row: time, position, changed columns.
 
     KEY is JSON, e.g. '{"id": 7}', or the values of the key columns in the table's order.
@@ -38,7 +38,7 @@ def command(table: str, key: Sequence[str], lake_path: str | None, config_path: 
     from sinks.warehouse.read.row_history import history_of
 
     wanted = parse_key(key)
-    lake = Lake(choose_lake(config_path, lake_path).location)
+    lake = Lake(choose_lake(config_path, lake_text).location)
     manifest = lake.manifest()
     found = history_of(lake, manifest, table, wanted)
     if as_json:

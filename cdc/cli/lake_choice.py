@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -18,10 +18,12 @@ from rich.text import Text
 from cdc.cli import output
 from cdc.cli.command_options import config_file, configuration
 from cdc.config.sink_kinds import lakes
-from cdc.errors import UsageError
+from cdc.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
+    from cdc.config.settings import Warehouse
     from sinks.warehouse.lake.location import Location
+    from sinks.warehouse.views.definition import View
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,12 +32,20 @@ _NUMBERS: Final = (int, float, Decimal)
 
 lake_option: Final = click.option(
     "--lake",
-    "lake_path",
-    metavar="PATH|URL",
+    "lake_text",
+    metavar="NAME|PATH|URL",
     default=None,
-    help="Folder or object-store URL of the lake  [default: from the warehouse sink].",
+    help="Name of a warehouse sink, or folder or URL of a lake  [default: the only warehouse sink].",
 )
 """``--lake``; pass the value to `choose_lake`."""
+
+views_option: Final = click.option(
+    "--views",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the views' SQL files  [default: from the warehouse sink].",
+)
+"""``--views``; pass the value to `views_of_files`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +56,81 @@ class LakeChoice:
     views: Path | None
 
 
-def choose_lake(config_path: Path | None, lake_path: str | None) -> LakeChoice:
-    """Return the selected lake. Raises UsageError when the configuration does not have exactly one."""
+def choose_lake(config_path: Path | None, lake_text: str | None) -> LakeChoice:
+    """Return the selected lake: by the name of its sink, by its place, or the only one of the configuration.
+
+    A place that a sink of the configuration has is read with that sink's storage options and views. Raises UsageError.
+    """
     from sinks.warehouse.lake.location import Location
 
-    if lake_path is not None:
-        return LakeChoice(Location.of(lake_path, _options_of(config_path, lake_path)), None)
-    sinks = lakes(configuration(config_path))
-    if len(sinks) != 1:
-        what = f"the configuration has {len(sinks)} warehouse sinks: {', '.join(sorted(sinks))}" if sinks else ""
+    if lake_text is None:
+        return _configured(_only(lakes(configuration(config_path))))
+    known = _known(config_path, lake_text)
+    if lake_text in known:
+        return _configured(known[lake_text])
+    for sink in known.values():
+        if _same_place(sink.path, lake_text):
+            return _configured(sink)
+    if known and _is_name(lake_text):
         raise UsageError(
-            what or "the configuration has no warehouse sink",
-            hint="name the lake with --lake" + ("" if sinks else ", or add [sinks.lake]"),
+            f"no lake {lake_text!r}: it is neither a warehouse sink nor a folder",
+            hint=f"warehouse sinks in the configuration: {', '.join(sorted(known))}",
         )
-    (sink,) = sinks.values()
+    return LakeChoice(Location.of(lake_text), None)
+
+
+def views_of_files(config_path: Path | None, lake_text: str | None, folder: Path | None) -> tuple[View, ...]:
+    """Return the views in `folder`, by default in the folder of the selected lake's sink. Raises UsageError."""
+    from sinks.warehouse.views.definition import load_views
+
+    folder = folder or choose_lake(config_path, lake_text).views
+    if folder is None:
+        raise UsageError(
+            "the folder of the views is unknown", hint="set views in the section of the warehouse sink, or pass --views"
+        )
+    return load_views(folder)
+
+
+def _configured(sink: Warehouse) -> LakeChoice:
+    from sinks.warehouse.lake.location import Location
+
     return LakeChoice(Location.configured(sink), Path(sink.views) if sink.views else None)
 
 
-def _options_of(config_path: Path | None, lake_path: str) -> dict[str, str]:
-    """Return the storage options of the sink with this path; empty if no sink has it, and the environment counts."""
-    if "://" not in lake_path or not config_file(config_path).exists():
+def _only(sinks: Mapping[str, Warehouse]) -> Warehouse:
+    if len(sinks) == 1:
+        return next(iter(sinks.values()))
+    names = sorted(sinks)
+    if not names:
+        raise UsageError(
+            "the configuration has no warehouse sink", hint="name the lake with --lake, or add [sinks.lake]"
+        )
+    raise UsageError(
+        f"the configuration has {len(names)} warehouse sinks: {', '.join(names)}",
+        hint=f"name one of them, e.g. --lake {names[0]}",
+    )
+
+
+def _known(config_path: Path | None, lake_text: str) -> dict[str, Warehouse]:
+    """Return the warehouse sinks by name. A folder can be read without a configuration, or with an invalid one."""
+    if config_path is None and not config_file(None).exists():
         return {}
-    for sink in lakes(configuration(config_path)).values():
-        if sink.path.rstrip("/") == lake_path.rstrip("/"):
-            return {name: value.reveal() for name, value in sink.storage.items()}
-    return {}
+    try:
+        return lakes(configuration(config_path))
+    except ConfigError:
+        if "://" in lake_text or _is_name(lake_text):
+            raise
+        return {}
+
+
+def _is_name(lake_text: str) -> bool:
+    return not any(mark in lake_text for mark in ("/", "\\", "://")) and not Path(lake_text).exists()
+
+
+def _same_place(one: str, other: str) -> bool:
+    if "://" in one or "://" in other:
+        return one.rstrip("/") == other.rstrip("/")
+    return Path(one).resolve() == Path(other).resolve()
 
 
 def json_value(value: object) -> Any:

@@ -65,7 +65,7 @@ def chart(
     file: Path,
     at_text: str,
     where: str,
-    lake_path: str | None,
+    lake_text: str | None,
     config_path: Path | None,
     as_json: bool,
 ) -> int:
@@ -76,7 +76,7 @@ def chart(
         raise UsageError(
             f"unsupported picture format: {file}", hint=f"use a file name that ends with {', '.join(FORMATS)}"
         )
-    lake = Lake(choose_lake(config_path, lake_path).location)
+    lake = Lake(choose_lake(config_path, lake_text).location)
     manifest = lake.manifest(parse_at(at_text) if at_text else None)
     summary = view_summary(lake, manifest, name)
     table, state = lake.view(name, manifest)

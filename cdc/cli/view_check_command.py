@@ -12,8 +12,7 @@ from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
-from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option
-from cdc.cli.view_plan_command import views_in, views_option
+from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option, views_of_files, views_option
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError, UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def check_command(
     statement_s: float,
     values: bool,
     folder: Path | None,
-    lake_path: str | None,
+    lake_text: str | None,
     config_path: Path | None,
     as_json: bool,
 ) -> int:
@@ -101,7 +100,7 @@ def check_command(
             "--source does not go with --no-source or --at",
             hint="PostgreSQL has only its present rows, so an older cut cannot be compared with it",
         )
-    found = choose_lake(config_path, lake_path)
+    found = choose_lake(config_path, lake_text)
     wanted = _Wanted(
         names=[] if name is None else [name],
         config_path=config_path,
@@ -112,19 +111,19 @@ def check_command(
     )
     if only_source:
         return _shown(None, _at_source(found, wanted), "", wanted)
-    of_spark = _on_spark(found, wanted.names, folder, at)
+    views = views_of_files(config_path, lake_text, folder)
+    of_spark = _on_spark(found, views, wanted.names, at)
     of_source, why = (None, "") if no_source or at is not None else _if_reachable(found, wanted)
     return _shown(of_spark, of_source, why, wanted)
 
 
 def _on_spark(
-    found: LakeChoice, names: Sequence[str], folder: Path | None, at: str | None
+    found: LakeChoice, views: Sequence[View], names: Sequence[str], at: str | None
 ) -> tuple[int, list[ViewReport]]:
     from cdc.cli.progress_bars import DownloadBars
     from cdc.run.app import check_lake_views
     from sinks.warehouse.read.lake_reader import parse_at
 
-    views = views_in(found, folder)
     with DownloadBars() as bars, output.waiting("computing the views"):
         return check_lake_views(found.location, views, names, at=None if at is None else parse_at(at), progress=bars)
 

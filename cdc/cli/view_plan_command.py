@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option
+from cdc.cli.lake_choice import choose_lake, lake_option, views_of_files, views_option
 from cdc.errors import EXIT_OK, UsageError
 
-if TYPE_CHECKING:
-    from sinks.warehouse.views.definition import View
-
-views_option: Final = click.option(
-    "--views",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the views' SQL files  [default: from the warehouse sink].",
-)
+_POSSIBLE: Final[dict[bool | None, str]] = {True: "yes", False: "no", None: "unknown"}
 
 
 @click.command("plan")
@@ -29,24 +21,23 @@ views_option: Final = click.option(
 @lake_option
 @config_option
 @json_option
-def plan_command(name: str, folder: Path | None, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+def plan_command(name: str, folder: Path | None, lake_text: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show which plans can update a view, and why others cannot.
 
-    recompute runs the query again; affected replaces the rows of the keys that a cut may have changed; delta adds the
-    changes of a cut to sums and counts. Also shows the view's sources and key.
+    recompute runs the query again; affected replaces the rows of the keys that a cut may have changed. Also shows the
+    view's sources and key.
     """
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.read.planning_report import planned
 
-    found = choose_lake(config_path, lake_path)
-    lake = Lake(found.location)
-    document = planned(lake, lake.manifest(), views_in(found, folder), name).document()
+    lake = Lake(choose_lake(config_path, lake_text).location)
+    document = planned(lake, lake.manifest(), views_of_files(config_path, lake_text, folder), name).document()
     if as_json:
         output.show_json(document)
         return EXIT_OK
     shown = output.table("plan", "possible", "")
     for plan, found in document["plans"].items():
-        shown.add_row(plan, "yes" if found["possible"] else "no", output.plain(found["reason"] or ""))
+        shown.add_row(plan, _POSSIBLE[found["possible"]], output.plain(found["reason"] or ""))
     output.show_table(shown)
     output.note(f"reads {', '.join(document['reads'])}")
     output.note(f"key: {', '.join(document['key']) or 'none'}; plan in its file: {document['wish']}")
@@ -60,12 +51,12 @@ def plan_command(name: str, folder: Path | None, lake_path: str | None, config_p
 @lake_option
 @config_option
 @json_option
-def explain_command(name: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+def explain_command(name: str, lake_text: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show which plan last updated a view, why, and its cost."""
     from sinks.warehouse.read.lake_reader import Lake, view_summary
-    from sinks.warehouse.read.planning_report import plan_record
+    from sinks.warehouse.read.planning_report import plan_record, plans_document
 
-    lake = Lake(choose_lake(config_path, lake_path).location)
+    lake = Lake(choose_lake(config_path, lake_text).location)
     manifest = lake.manifest()
     summary, record = view_summary(lake, manifest, name), plan_record(lake, manifest, name)
     known = dict(record.runs) if record is not None else {}
@@ -78,6 +69,7 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
         "seconds": record.seconds if record else None,
         "keys": record.keys if record else None,
         "rows": record.rows if record else None,
+        "plans": plans_document(record.refused if record else None),
         "runs": {plan: [run._asdict() for run in runs] for plan, runs in known.items()},
     }
     if as_json:
@@ -93,16 +85,8 @@ def explain_command(name: str, lake_path: str | None, config_path: Path | None, 
     output.show_table(shown)
     keys = f"{record.keys:,} keys, " if record.keys else ""
     output.note(f"last updated by {record.plan} in {record.seconds:.2f} s: {keys}{record.rows:,} rows; {record.reason}")
+    if record.refused and record.refused != record.reason:
+        output.note(f"affected is not possible: {record.refused}")
     if summary.reason:
         output.note(f"behind the newest cut: {summary.reason}")
     return EXIT_OK
-
-
-def views_in(found: LakeChoice, folder: Path | None) -> tuple[View, ...]:
-    """Return the views of a folder, by default the one that the sink names. Raises UsageError, ViewRefused."""
-    from sinks.warehouse.views.definition import load_views
-
-    folder = folder or found.views
-    if folder is None:
-        raise UsageError("the folder of the views is unknown", hint="set views in the sink's section, or pass --views")
-    return load_views(folder)

@@ -24,7 +24,7 @@ _ROWS: int = 1000
 @config_option
 @json_option
 def command(
-    sql: str, at: str | None, limit: int, lake_path: str | None, config_path: Path | None, as_json: bool
+    sql: str, at: str | None, limit: int, lake_text: str | None, config_path: Path | None, as_json: bool
 ) -> int:
     """Run one SELECT over the lake, as of one cut.
 
@@ -34,7 +34,7 @@ def command(
     from sinks.warehouse.read.cut_query import query
     from sinks.warehouse.read.lake_reader import Lake, parse_at
 
-    lake = Lake(choose_lake(config_path, lake_path).location)
+    lake = Lake(choose_lake(config_path, lake_text).location)
     manifest = lake.manifest(None if at is None else parse_at(at))
     rows = query(lake, manifest, sql, limit=limit)
     lsn = str(Lsn(manifest.end_lsn))

@@ -44,14 +44,14 @@ yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Switch witho
 @lake_option
 @config_option
 @json_option
-def compare_command(name: str, key_text: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+def compare_command(name: str, key_text: str, lake_text: str | None, config_path: Path | None, as_json: bool) -> int:
     """Compare the active version of a view with the new one.
 
     Shows rows, columns and differing keys, as of the newest cut. Exit code 1 when they differ.
     """
     from sinks.warehouse.read.lake_reader import Lake
 
-    found = choose_lake(config_path, lake_path)
+    found = choose_lake(config_path, lake_text)
     lake = Lake(found.location)
     number = _candidate(lake, name)
     comparison = _compared(found, lake, name, number, key_text)
@@ -71,7 +71,7 @@ def compare_command(name: str, key_text: str, lake_path: str | None, config_path
 @config_option
 @json_option
 def swap_command(
-    name: str, key_text: str, yes: bool, wait_s: float, lake_path: str | None, config_path: Path | None, as_json: bool
+    name: str, key_text: str, yes: bool, wait_s: float, lake_text: str | None, config_path: Path | None, as_json: bool
 ) -> int:  # fmt: skip
     """Make the new version of a view active, from the next cut on.
 
@@ -79,7 +79,7 @@ def swap_command(
     """
     from sinks.warehouse.read.lake_reader import Lake
 
-    found = choose_lake(config_path, lake_path)
+    found = choose_lake(config_path, lake_text)
     lake = Lake(found.location)
     number = _candidate(lake, name)
     comparison = _compared(found, lake, name, number, key_text)
@@ -98,7 +98,7 @@ def swap_command(
 @config_option
 @json_option
 def rollback_command(
-    name: str, yes: bool, wait_s: float, lake_path: str | None, config_path: Path | None, as_json: bool
+    name: str, yes: bool, wait_s: float, lake_text: str | None, config_path: Path | None, as_json: bool
 ) -> int:
     """Roll back to the previous version of a view.
 
@@ -107,7 +107,7 @@ def rollback_command(
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.views.generations import REPLACED, other_generations
 
-    lake = Lake(choose_lake(config_path, lake_path).location)
+    lake = Lake(choose_lake(config_path, lake_text).location)
     states = lake.manifest().views
     lake.view(name, lake.manifest())
     before = [number for number, state in other_generations(name, states).items() if state.reason == REPLACED]

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cdc.cli import output, view_query_command, view_swap_command
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, choose_lake, grid, json_value, lake_option
+from cdc.cli.lake_choice import LakeChoice, choose_lake, grid, json_value, lake_option, views_of_files, views_option
 from cdc.cli.view_chart_command import chart
 from cdc.cli.view_check_command import check_command
 from cdc.cli.view_plan_command import explain_command, plan_command
@@ -45,14 +45,14 @@ group.add_command(chart)
 @lake_option
 @config_option
 @json_option
-def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+def list_views(lake_text: str | None, config_path: Path | None, as_json: bool) -> int:
     """List all views with their LSN, row count and state.
 
     A view that is behind the newest cut is shown with the reason.
     """
     from sinks.warehouse.read.lake_reader import Lake, views
 
-    where = choose_lake(config_path, lake_path)
+    where = choose_lake(config_path, lake_text)
     lake = Lake(where.location)
     manifest = lake.manifest()
     now_s = SystemClock().wall_s()
@@ -77,9 +77,9 @@ def list_views(lake_path: str | None, config_path: Path | None, as_json: bool) -
 @lake_option
 @config_option
 @json_option
-def show(name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool) -> int:
+def show(name: str, limit: int, where: str, lake_text: str | None, config_path: Path | None, as_json: bool) -> int:
     """Show rows of a view as of the newest cut."""
-    return _show(choose_lake(config_path, lake_path), name, None, limit=limit, where=where, as_json=as_json)
+    return _show(choose_lake(config_path, lake_text), name, None, limit=limit, where=where, as_json=as_json)
 
 
 @group.command("at")
@@ -91,7 +91,7 @@ def show(name: str, limit: int, where: str, lake_path: str | None, config_path: 
 @config_option
 @json_option
 def show_at(
-    at: str, name: str, limit: int, where: str, lake_path: str | None, config_path: Path | None, as_json: bool
+    at: str, name: str, limit: int, where: str, lake_text: str | None, config_path: Path | None, as_json: bool
 ) -> int:
     """Show rows of a view as of an older cut.
 
@@ -100,7 +100,7 @@ def show_at(
     from sinks.warehouse.read.lake_reader import parse_at
 
     wanted = parse_at(at)
-    return _show(choose_lake(config_path, lake_path), name, wanted, limit=limit, where=where, as_json=as_json)
+    return _show(choose_lake(config_path, lake_text), name, wanted, limit=limit, where=where, as_json=as_json)
 
 
 group.add_command(plan_command)
@@ -111,25 +111,20 @@ group.add_command(check_command)
 @group.command("sql")
 @click.argument("name")
 @click.option("--spark", "translated", is_flag=True, help="Print it as Spark runs it, translated from its dialect.")
-@click.option(
-    "--views",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the views' SQL files  [default: from the warehouse sink].",
-)
+@views_option
+@lake_option
 @config_option
 @json_option
-def sql(name: str, translated: bool, folder: Path | None, config_path: Path | None, as_json: bool) -> int:
+def sql(
+    name: str, translated: bool, folder: Path | None, lake_text: str | None, config_path: Path | None, as_json: bool
+) -> int:
     """Print the SQL of a view."""
-    from sinks.warehouse.views.definition import load_views
-
-    folder = folder or choose_lake(config_path, None).views
-    if folder is None:
-        raise UsageError("the warehouse sink has no folder of views", hint="set views in its section, or pass --views")
-    views = {view.name: view for view in load_views(folder)}
+    views = {view.name: view for view in views_of_files(config_path, lake_text, folder)}
     view = views.get(name)
     if view is None:
-        raise UsageError(f"no view {name} in {folder}", hint=f"available: {', '.join(sorted(views)) or 'no views'}")
+        raise UsageError(
+            f"no view {name} in the folder of views", hint=f"available: {', '.join(sorted(views)) or 'no views'}"
+        )
     text = view.spark_sql if translated else view.sql
     if as_json:
         output.show_json(

@@ -29,7 +29,7 @@ class PublishedCut:
     Attributes:
         published_us: microseconds since 1970.
         views_behind: view -> why it is behind this cut.
-        plans: view computed for this cut -> recompute, affected or delta.
+        plans: view computed for this cut -> recompute or affected.
     """
 
     number: int

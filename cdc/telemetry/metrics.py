@@ -240,6 +240,6 @@ class LakeMetrics(SinkMetrics):
             "cdc_sink_behind_bytes", "WAL between the newest cut and the end of the log, when the driver last read it"
         )
         self.view_plans = self._counter(
-            "cdc_sink_view_plans_total", "Views computed, by plan: recompute, affected (keys) or delta", "plan"
+            "cdc_sink_view_plans_total", "Views computed, by plan: recompute or affected (keys)", "plan"
         )
         self.views_behind = self._unknown("cdc_sink_views_behind", "Views that are behind the newest cut")

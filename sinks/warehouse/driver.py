@@ -35,6 +35,7 @@ from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.cut_position import START, CutPosition, Partition
 from sinks.warehouse.lake.layout import split_beside
 from sinks.warehouse.lake.manifest import Pending, TableState
+from sinks.warehouse.lake.old_sums import drop_old_sums
 from sinks.warehouse.lake.restore_check import check_newest
 from sinks.warehouse.lake_observer import published_cut
 from sinks.warehouse.log import table_outputs
@@ -160,6 +161,7 @@ class LakeDriver:
         parts, pending = self._parts, self._parts.store.pending()
         if self._manifest is not None:
             self._views.publish(self._manifest)  # the previous driver may have stopped before this
+            drop_old_sums(self._manifest, parts.committer)
         if pending is None:
             if self._manifest is not None:
                 check_newest(self._manifest, parts.committer)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, NullLocator, StrMethodFormatter
 
 from tests.bench.viewdata import KINDS
-from tests.bench.views import AUTO, PLANS, Measured, figures, read_csv
+from tests.bench.views import AUTO, Measured, figures, read_csv
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CHANGES: Final = 2_000  # the cuts that are drawn; the raw data has the others
-_COLOURS: Final = {"recompute": "tab:gray", "affected": "tab:blue", "delta": "tab:orange"}
+_COLOURS: Final = {"recompute": "tab:gray", "affected": "tab:blue", "delta": "tab:orange"}  # delta: removed
 _CHOICE: Final = f"{AUTO}'s choice"
 _SECONDS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 _STYLES: Final = dict(zip(KINDS, ("-", "--"), strict=True))
@@ -33,7 +33,7 @@ def plot(found: Sequence[Measured], file: Path, changes: int = _CHANGES) -> None
     for name, axes in zip(names, panels, strict=True):
         for kind, style in _STYLES.items():
             mine = sorted((c for c in cells if c["view"] == name and c["kind"] == kind), key=lambda c: int(c["lines"]))
-            for plan in PLANS:
+            for plan in _COLOURS:
                 points = [(c["lines"], c["seconds"][plan]) for c in mine if plan in c["seconds"]]
                 if points:
                     axes.plot(

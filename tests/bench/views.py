@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 AUTO: Final = "auto"
-PLANS: Final = ("recompute", "affected", "delta")
+PLANS: Final = ("recompute", "affected")
 REPETITIONS: Final = 5
 _WARM_UPS: Final = 1  # cuts of a cell that are not counted: the first of a new size
 _FIRST_WARM_UPS: Final = 6  # those of a base's first cell: compiled code, and each plan looked at twice
@@ -68,7 +68,6 @@ VIEWS: Final = {
         "select o.id, o.status, c.region from orders o join customers c on o.customer_id = c.id where o.cents > 100"
     ),
 }
-WITHOUT_DELTA: Final = ("document", "row")  # no sums: the product rule has nothing to add up
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +126,12 @@ def figures(found: Sequence[Measured]) -> list[dict[str, Any]]:
     """Return for each cell and view the medians by plan, the chosen plan, and its cost against the best plan."""
     cells = dict.fromkeys((one.lines, one.changes, one.kind, one.view) for one in found)
     said = []
+    plans = dict.fromkeys(one.plan for one in found if one.plan != AUTO)  # of older raw data: also those removed since
     for place in cells:
         mine = [one for one in found if (one.lines, one.changes, one.kind, one.view) == place]
         medians = {
             plan: statistics.median(times)
-            for plan in PLANS
+            for plan in plans
             if (times := [one.seconds for one in mine if one.plan == plan and one.ran == plan])
         }
         chosen = [one.ran for one in mine if one.plan == AUTO]
@@ -167,7 +167,7 @@ class _Bench:
         self._spark, self._sizes = spark, sizes
         self._location = Location.of(folder)
         self._store, self._committer = ManifestStore(folder), DeltaRs(self._location)
-        self._views = {(name, plan): _view(name, plan) for name in names for plan in _plans(name)}
+        self._views = {(name, plan): _view(name, plan) for name in names for plan in (*PLANS, AUTO)}
         self._chance = random.Random(sizes.lines)
         self._cut = 0
         self._warm_ups = _FIRST_WARM_UPS
@@ -199,7 +199,7 @@ class _Bench:
         manifest = lake.manifest()
         for name in dict.fromkeys(name for name, _ in self._views):
             frames = {}
-            for plan in _plans(name):
+            for plan in (*PLANS, AUTO):
                 table, state = lake.view(f"{name}_{plan}", manifest)
                 if state.reason:
                     raise SystemExit(f"bench: {name} by {plan} is left behind: {state.reason}")
@@ -239,10 +239,6 @@ class _Bench:
             self._commit.describe(table, key=("id",))
         yield time.monotonic() - began_s
         self._manifest = self._commit.publish(name="viewbench", committed_at_us=time.time_ns() // 1000)
-
-
-def _plans(name: str) -> tuple[str, ...]:
-    return (*(plan for plan in PLANS if plan != "delta" or name not in WITHOUT_DELTA), AUTO)
 
 
 def _view(name: str, plan: str) -> View:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from sinks.warehouse.lake.table_naming import quoted
-from sinks.warehouse.planner import affected_keys, restrict, sums, view_keys
+from sinks.warehouse.planner import affected_keys, restrict, view_keys
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.sql_pieces import columns
 from sinks.warehouse.planner.tree import Base, Depends, Node
@@ -37,11 +37,6 @@ def equal_instead_of_null_safe(patch: pytest.MonkeyPatch) -> None:
 def optional_side_restricted(patch: pytest.MonkeyPatch) -> None:
     """Rows of an optional side are chosen by their own columns: their partners look as if they had none."""
     patch.setattr(restrict, "required", restrict.in_from)
-
-
-def unpinned_old_side(patch: pytest.MonkeyPatch) -> None:
-    """The other side of a change is the new one twice: what changed on both sides is counted twice."""
-    patch.setattr(sums, "old", lambda name: name)
 
 
 def unpinned_old_values(patch: pytest.MonkeyPatch) -> None:
@@ -79,7 +74,6 @@ MUTANTS: Final[dict[str, tuple[Mutant, tuple[str, ...]]]] = {
         (neighbours_without_old_images, ("grouped", "friends", "mutual", "left_keyless", "distinct")),
         (equal_instead_of_null_safe, ("grouped_left", "nulls_key", "grouped")),
         (optional_side_restricted, ("grouped_left", "left_keyless")),
-        (unpinned_old_side, ("sums_of_lines", "sums_self", "sums_of_paid")),
         (unpinned_old_values, ("subquery_of_sums", "sums_of_sums")),
         (no_row_without_partner, ("full", "grouped_left", "left_keyless", "grouped_full")),
         (window_kept_by_any_column, ("window", "top_k", "top_k_joined")),

@@ -75,6 +75,9 @@ BY_KEYS: Final[dict[str, str]] = {
     "left join customers c on o.customer_id = c.id group by c.region, o.status",
     "grouped_full": "select c.tier, count(o.id) as n, count(*) as m from orders o "
     "full join customers c on o.customer_id = c.id group by c.tier",
+    "grouped_of_paid": "select o.customer_id, count(*) as n, sum(l.qty * o.cents) as q from orders o "
+    "join lines l on l.order_id = o.id where o.status = 'paid' group by o.customer_id",
+    "grouped_keyless": "select page, count(*) as n, count(customer_id) as known from clicks group by page",
     "grouped_by_place": "select status, count(*) as n from orders group by 1",
     "grouped_by_alias": "select cents div 2 as bucket, count(*) as n from orders group by bucket",
     "grouped_hidden": "select c.region, count(*) as n from orders o join customers c on o.customer_id = c.id "
@@ -179,14 +182,3 @@ RECOMPUTED: Final[dict[str, tuple[str, str]]] = {
     "constant": ("select 1 as one from orders", "none of its columns identifies"),
 }
 """Not kept by keys, and a part of the reason that is given."""
-
-SUMS: Final[dict[str, str]] = {
-    "sums_of_lines": "select c.region, count(*) as n, sum(l.qty) as qty, avg(l.qty) as aq, count(o.cents) as k "
-    f"{_LINES} where c.tier > 0 group by c.region",
-    "sums_self": f"select a.follower, b.followee, count(*) as n, sum(b.since) as s {_FOLLOWED} "
-    "group by a.follower, b.followee",
-    "sums_of_paid": "select o.customer_id, count(*) as n, sum(l.qty * o.cents) as q from orders o "
-    "join lines l on l.order_id = o.id where o.status = 'paid' group by o.customer_id",
-    "counted_keyless": "select page, count(*) as n, count(customer_id) as known from clicks group by page",
-}
-"""Views that are sums and counts, kept by deltas."""

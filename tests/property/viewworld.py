@@ -117,7 +117,6 @@ class Kept:
         self.views = dict(views)
         self.recomputed: Counter[str] = Counter()
         self.kept: Counter[str] = Counter()
-        self.by_delta: Counter[str] = Counter()
         self._without_old = without_old_images
         self._db = duckdb.connect(config={"threads": 1})
         self._known = relations()
@@ -127,7 +126,6 @@ class Kept:
             for name, columns in COLUMNS.items()
         }
         self._rows: dict[str, list[Row]] = {}
-        self._states: dict[str, pa.Table] = {}
         for name in COLUMNS:
             self._register(name, [], self.shop.rows[name])
         for name, sql in self.views.items():
@@ -145,18 +143,12 @@ class Kept:
             self._rows[name] = after
             if any(name in plan.inputs for plan in self.plans.values()) and self._register(name, before, after):
                 changed.add(name)
-            self._delta(name, changed & set(self.plans[name].inputs))
 
     def check(self) -> None:
-        """Every view is what its query gives now, by keys and by deltas."""
+        """Every view is what its query gives now."""
         for name, sql in self.views.items():
             wanted = _bag(self._run(sql).to_pylist())
             demand(VIEW_IS_QUERY, _bag(self._rows[name]) == wanted, f"{name}: {self.views[name]}")
-            delta = self.plans[name].delta
-            if delta is not None:
-                self._db.register("state_now", self._states[name])
-                found = _bag(self._run(delta.result_sql("state_now")).to_pylist())
-                demand(VIEW_IS_QUERY, found == wanted, f"delta of {name}")
 
     def _add(self, name: str, sql: str) -> None:
         rows = self._run(sql)
@@ -166,8 +158,6 @@ class Kept:
         self.plans[name] = plan
         self._known[name] = Relation(name, dict.fromkeys(rows.schema.names, ""), plan.unique)
         self._register(name, [], self._rows[name])
-        if plan.delta is not None:
-            self._states[name] = self._run(plan.delta.state_sql)
 
     def _kept(self, name: str, sql: str, changed: set[str]) -> list[Row]:
         plan = self.plans[name]
@@ -187,19 +177,6 @@ class Kept:
         gone = {_key(row, plan.key) for row in keys.to_pylist()}
         demand(ONLY_CANDIDATES, {_key(row, plan.key) for row in fresh} <= gone, name)
         return [row for row in self._rows[name] if _key(row, plan.key) not in gone] + fresh
-
-    def _delta(self, name: str, changed: set[str]) -> None:
-        delta = self.plans[name].delta
-        if delta is None or not changed:
-            return
-        self.by_delta[name] += 1
-        self._db.register("state_before", self._states[name])
-        moved = self._run(delta.delta_sql(changed))
-        self._db.register("moved", moved)
-        fresh = self._run(delta.merged_sql("state_before", "moved"))
-        gone = {_key(row, delta.key) for row in moved.to_pylist()}
-        kept = [row for row in self._states[name].to_pylist() if _key(row, delta.key) not in gone]
-        self._states[name] = pa.Table.from_pylist([*kept, *fresh.to_pylist()], schema=fresh.schema)
 
     def _register(self, name: str, before: Sequence[Row], after: Sequence[Row]) -> bool:
         """Both sides and the images; returns whether there are any."""

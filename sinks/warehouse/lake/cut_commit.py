@@ -60,23 +60,6 @@ class Written:
     key: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """A view that is kept by its sums.
-
-    Attributes:
-        keys: groups that changed, under the names of the view's columns; None if everything is rewritten.
-        state_keys: the same under the names of the state's columns.
-        state: sums and counts of these groups, or of all.
-        rows: rows of the view, of these groups or all.
-    """
-
-    keys: pa.Table | None
-    state_keys: pa.Table | None
-    state: pa.Table
-    rows: pa.Table
-
-
 class CutCommit:
     """The commits of one cut. The constructor makes `pending` durable, so nothing can be written before that.
 
@@ -88,7 +71,6 @@ class CutCommit:
     """
 
     def __init__(self, store: ManifestStore, committer: Committer, pending: Pending) -> None:
-        self._is_repeated = store.pending() is not None
         store.begin(pending)
         self._store = store
         self._committer = committer
@@ -188,32 +170,18 @@ class CutCommit:
     def view(self, name: str, rows: pa.Table, *, sql_sha: str, generation: int = 1, sort_by: Sequence[str] = ()) -> int:
         """Replace a view's rows."""
         table = layout.view(name, generation)
-        base, kept = self._view_base(name, generation), self._kept_sums(name, generation)
+        base = self._view_base(name, generation)
         version = self._committer.overwrite(table, rows, base=base, txn=self._txn(_VIEW), sort_by=sort_by)
-        self._views[name] = structs.replace(self._view_state(version, generation, sql_sha), sums=kept)
+        self._views[name] = self._view_state(version, generation, sql_sha)
         return version
 
     def view_keys(self, name: str, keys: pa.Table, rows: pa.Table, *, sql_sha: str, generation: int = 1) -> int:
         """Replace a view's rows of these keys (`TableWrites.replace_keys`); the view must have been computed before."""
         table = layout.view(name, generation)
-        base, kept = self._view_base(name, generation), self._kept_sums(name, generation)
+        base = self._view_base(name, generation)
         version = self._committer.replace_keys(table, keys, rows, base=base, txn=self._txn(_VIEW))
-        self._views[name] = structs.replace(self._view_state(version, generation, sql_sha), sums=kept)
+        self._views[name] = self._view_state(version, generation, sql_sha)
         return version
-
-    def view_sums(self, name: str, sums: Sums, *, sql_sha: str, generation: int = 1) -> int:
-        """Write a view that is kept by its sums, together with the sums: both whole, or both of the same groups."""
-        state = self._views.get(name)
-        kept = state.sums if state is not None and state.generation == generation else None
-        base, table, txn = (None if kept is None else kept[0]), layout.view_state(name, generation), self._txn(_VIEW)
-        if sums.keys is None:
-            version = self._committer.overwrite(table, sums.state, base=base, txn=txn)
-            found = self.view(name, sums.rows, sql_sha=sql_sha, generation=generation)
-        else:
-            version = self._committer.replace_keys(table, sums.state_keys, sums.state, base=base, txn=txn)
-            found = self.view_keys(name, sums.keys, sums.rows, sql_sha=sql_sha, generation=generation)
-        self._views[name] = structs.replace(self._views[name], sums=(version, self._pending.cut))
-        return found
 
     def planned(self, name: str, record: PlanRecord) -> None:
         """Record for readers how a view was kept in this cut."""
@@ -233,12 +201,10 @@ class CutCommit:
         held = self._committer.held(table, base=state.version, txn=self._txn(_VIEW))
         if held is not None:
             self._views[name] = structs.replace(
-                self._view_state(held, state.generation, state.sql_sha),
-                plan=state.plan,
-                sums=self._kept_sums(name, state.generation),
+                self._view_state(held, state.generation, state.sql_sha), plan=state.plan
             )
             return
-        self._views[name] = structs.replace(state, reason=reason, sums=self._kept_sums(name, state.generation))
+        self._views[name] = structs.replace(state, reason=reason)
 
     def describe(self, table: str, *, key: Sequence[str], event_time: str = "") -> None:
         """Record properties of a table that its columns do not show (`TableState`); a missing table is ignored."""
@@ -309,19 +275,6 @@ class CutCommit:
     def _view_base(self, name: str, generation: int) -> int | None:
         state = self._views.get(name)
         return state.version if state is not None and state.generation == generation else None
-
-    def _kept_sums(self, name: str, generation: int) -> tuple[int, int] | None:
-        """Return where a view's sums are, of whatever cut: the next sums are written above that version.
-
-        If an interrupted attempt wrote the sums and this one does not, they belong to no cut (0).
-        """
-        state = self._views.get(name)
-        kept = state.sums if state is not None and state.generation == generation else None
-        if not self._is_repeated:
-            return kept
-        base, table = (None if kept is None else kept[0]), layout.view_state(name, generation)
-        held = self._committer.held(table, base=base, txn=self._txn(_VIEW))
-        return kept if held is None else (held, 0)
 
     def _view_state(self, version: int, generation: int, sql_sha: str) -> ViewState:
         return ViewState(version=version, generation=generation, reason="", cut=self._pending.cut, sql_sha=sql_sha)

@@ -50,7 +50,7 @@ def view(name: str, generation: int = 1) -> str:
 
 
 def is_view(table: str) -> bool:
-    """Whether this is a table of a view's generation, or of its sums."""
+    """Whether this is a table of a view's generation."""
     return table.startswith("views/")
 
 
@@ -85,10 +85,8 @@ def is_swap_request(file: str) -> bool:
     return file.startswith("wish-") and file.endswith(".json")
 
 
-def view_state(name: str, generation: int = 1) -> str:
-    """The sums and counts that a view is kept by, beside its result."""
-    name, mark, number = name.partition(BESIDE)
-    generation = int(number) if mark else generation
+def old_sums(name: str, generation: int) -> str:
+    """Where earlier releases kept sums and counts of a generation of a view (`sinks.warehouse.lake.old_sums`)."""
     return f"views/{_folder(escape(name))}/s{generation}"
 
 

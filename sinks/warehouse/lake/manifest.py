@@ -62,13 +62,15 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a view was kept at the cut it is as of, and the costs of its plans (`sinks.warehouse.planner.choose`).
 
     Attributes:
-        plan: the plan that ran: recompute, affected or delta.
+        plan: the plan that ran: recompute or affected.
         reason: why this one.
         seconds: its duration, including its commit.
         keys: number of affected keys; 0 if no keys were needed.
         rows: number of rows written.
         runs: plan -> its last runs, the newest last.
         since: computed cuts since a plan other than the best was tried.
+        refused: why it cannot be kept by keys (`sinks.warehouse.planner.decide`), "" if it can; None if not decided.
+        unique: columns that no two of its rows share; empty if none are known.
     """
 
     plan: str
@@ -78,6 +80,8 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: int = 0
     runs: dict[str, tuple[Run, ...]] = {}
     since: int = 0
+    refused: str | None = None
+    unique: tuple[str, ...] = ()
 
 
 class ViewState(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +96,6 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
         newest: the highest number that a generation of the view ever had; 0 if an older release wrote it. A number is
             used once: a table that left the manifest still has its log.
         plan: how it was kept; None if an older release wrote it.
-        sums: version of the table of its sums, and the cut that these are as of; None if it never had one. The sums
-            are usable only if that cut is the one of its rows: another plan or an interrupted attempt leaves them
-            behind.
     """
 
     version: _Count
@@ -105,7 +106,6 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     newest: int = 0
     plan: PlanRecord | None = None
-    sums: tuple[int, int] | None = None
 
 
 class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,8 +371,6 @@ def _named(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
             versions.setdefault(table, set()).add(state.version)
         for name, view in manifest.views.items():
             versions.setdefault(layout.view(name, view.generation), set()).add(view.version)
-            if view.sums is not None:
-                versions.setdefault(layout.view_state(name, view.generation), set()).add(view.sums[0])
     return versions
 
 

@@ -2,5 +2,5 @@
 
 `plan_view` (plan.py) is the entry point. It uses, in this order: `parse` (one form for all queries), `analyse` (a tree
 of blocks and joins), `view_keys` (the columns a view is kept by), `affected_keys` (the keys that changed), `restrict`
-(the rows of these keys), `sums` (sums and counts by the product rule). It depends on no Spark, clock or file.
+(the rows of these keys). It depends on no Spark, clock or file.
 """

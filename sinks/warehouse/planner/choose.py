@@ -1,7 +1,7 @@
 """Chooses the plan that a view is kept by in the next cut, from measured costs. Pure.
 
-After its first build, a view of a million rows or more is kept by deltas if possible, else by keys: recomputing it may
-be very expensive (2026-11-23, `docs/performance.md`). Then every plan is tried, in smaller views at once. A plan is
+After its first build, a view of a million rows or more is kept by keys: recomputing it may be very expensive
+(2026-11-23, `docs/performance.md`). Then both plans are tried, in smaller views at once. A plan is
 tried twice if the first run is not decisive: that run finds nothing compiled. From then on the plan with the lowest
 expected cost is used: recompute costs what it did, the others what they did in cuts with about as many changes. Tables
 grow, so another plan is tried now and then, more rarely the more it would cost.
@@ -16,9 +16,9 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from sinks.warehouse.lake.plan_run import Run
 
-PlanName: TypeAlias = Literal["recompute", "affected", "delta"]
+PlanName: TypeAlias = Literal["recompute", "affected"]
 _Plan = TypeVar("_Plan", bound=str)
-PLANS: Final[tuple[PlanName, ...]] = ("recompute", "affected", "delta")
+PLANS: Final[tuple[PlanName, ...]] = ("recompute", "affected")
 RUNS_KEPT: Final = 5  # a median of five is not moved by two slow ones
 SMALL_ROWS: Final = 1_000_000
 _TINY_ROWS: Final = SMALL_ROWS // 10  # of the inputs; smaller views are recomputed without trying other plans
@@ -33,31 +33,25 @@ Runs: TypeAlias = Mapping[str, Sequence[Run]]
 """Plan -> its last runs, the newest last."""
 
 
-def choose(
-    possible: Sequence[PlanName], runs: Runs, *, base_rows: int, changes: int, since: int
-) -> tuple[PlanName, str]:
-    """Return the plan and the reason.
+def choose(runs: Runs, *, base_rows: int, changes: int, since: int) -> tuple[PlanName, str]:
+    """Return the plan and the reason, for a view that can be kept by keys.
 
     Args:
-        possible: the plans that apply; recompute is always one of them.
         runs: of the plans.
         base_rows: rows of the tables it reads.
         changes: records that the cut brings to them.
         since: computed cuts since a plan other than the best was tried.
     """
-    if len(possible) == 1:
-        return possible[0], "the only plan"
-    known = _expected([plan for plan in possible if runs.get(plan)], runs, changes)
+    known = _expected([plan for plan in PLANS if runs.get(plan)], runs, changes)
     # The first build counts as a run of recompute; it says nothing about the others.
     if known.keys() <= {"recompute"} and base_rows >= SMALL_ROWS:
-        best: PlanName = "delta" if "delta" in possible else "affected"
-        return best if best in possible else "recompute", f"not measured yet, and it reads {base_rows:,} rows"
+        return "affected", f"not measured yet, and it reads {base_rows:,} rows"
     if not known:
         return "recompute", f"not measured yet, and it reads {base_rows:,} rows"
     cheapest = min(known, key=known.__getitem__)
     cost = f"{cheapest} takes {known[cheapest]:.2f} s"
     if base_rows >= _TINY_ROWS:
-        candidate = _to_measure(possible, runs, known, cheapest)
+        candidate = _to_measure(runs, known, cheapest)
         if candidate is not None:
             return candidate, f"not measured well yet: {cost}"
     tried = _to_try(known, cheapest, since)
@@ -94,11 +88,9 @@ def _distance(one: int, other: int) -> float:
     return abs(log(max(one, _FEW_CHANGES) / max(other, _FEW_CHANGES)))
 
 
-def _to_measure(
-    possible: Sequence[PlanName], runs: Runs, known: Mapping[PlanName, float], cheapest: PlanName
-) -> PlanName | None:
+def _to_measure(runs: Runs, known: Mapping[PlanName, float], cheapest: PlanName) -> PlanName | None:
     """Return a plan that never ran, or ran once and was not far behind: the first run includes compilation."""
-    for plan in possible:
+    for plan in PLANS:
         if plan not in known:
             return plan
     enough = known[cheapest] * _ONCE_RATIO_MAX

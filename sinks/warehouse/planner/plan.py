@@ -25,8 +25,7 @@ from sinks.warehouse.planner.analyse import analyse
 from sinks.warehouse.planner.parse import normal_form
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.restrict import RowsQuery, Side, restriction_of, rows_of, rows_query
-from sinks.warehouse.planner.sums import DeltaPlan, delta_plan
-from sinks.warehouse.planner.tree import Base, Block, Node, Sets, leaves, names
+from sinks.warehouse.planner.tree import Base, Block, Sets, leaves, names
 from sinks.warehouse.planner.view_keys import unique_key, view_key
 
 
@@ -42,8 +41,6 @@ class ViewPlan:
         unique: columns that no two rows share, a null being equal to a null; empty if none are known.
         columns: the view's columns, in order, in lower case.
         obstacles: input -> why a change of it causes a recompute.
-        delta: its sums and counts by the product rule; None if `delta_reason` is set.
-        delta_reason: why there is no delta; "" if there is one.
     """
 
     name: str
@@ -53,8 +50,6 @@ class ViewPlan:
     unique: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     obstacles: Mapping[str, str] = field(default_factory=dict)
-    delta: DeltaPlan | None = None
-    delta_reason: str = ""
     _node: Block | Sets | None = None
 
     def obstacle(self, changed: Collection[str]) -> str:
@@ -115,20 +110,17 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
     try:
         query = normal_form(sql, known)
     except Unplannable as found:
-        return ViewPlan(name, (), str(found), delta_reason=str(found))
+        return ViewPlan(name, (), str(found))
     inputs = tuple(sorted({table.name for table in query.find_all(exp.Table)}))
     try:
         node = analyse(query, known)
         columns, unique = names(node), unique_key(node)
     except Unplannable as found:
-        return ViewPlan(name, inputs, str(found), delta_reason=str(found))
-    delta, delta_reason = _delta(node, known)
+        return ViewPlan(name, inputs, str(found))
     try:
         key = view_key(node)
     except Unplannable as found:
-        return ViewPlan(
-            name, inputs, str(found), unique=unique, columns=columns, delta=delta, delta_reason=delta_reason, _node=node
-        )
+        return ViewPlan(name, inputs, str(found), unique=unique, columns=columns, _node=node)
     obstacles: dict[str, str] = {}
     for one in inputs:
         try:
@@ -136,12 +128,4 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
         except Unplannable as found:
             obstacles[one] = str(found)
     reason = next(iter(obstacles.values())) if inputs and len(obstacles) == len(inputs) else ""
-    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, delta, delta_reason, node)
-
-
-def _delta(node: Node, relations: Mapping[str, Relation]) -> tuple[DeltaPlan | None, str]:
-    types = {one.name: {column.lower(): kind for column, kind in one.columns.items()} for one in relations.values()}
-    try:
-        return delta_plan(node, types), ""
-    except Unplannable as found:
-        return None, str(found)
+    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, node)

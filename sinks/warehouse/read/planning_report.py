@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import UsageError
 from sinks.warehouse.delta.pinned_version import pinned, schema_json
@@ -18,6 +18,8 @@ from sinks.warehouse.views.definition import BoundView, View, bind
 if TYPE_CHECKING:
     from sinks.warehouse.read.lake_reader import Lake
 
+_UNDECIDED: Final = "the sink decides when it computes the view with this SQL, unless its file requests recompute"
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
@@ -25,11 +27,13 @@ class PlannedView:
 
     Attributes:
         inputs: name in the plan -> name for people.
+        refused: why it cannot be kept by keys, "" if it can; None if the sink has not decided it.
     """
 
     view: BoundView
     plan: ViewPlan
     inputs: dict[str, str]
+    refused: str | None
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document."""
@@ -42,11 +46,7 @@ class PlannedView:
             "reads": [shown.get(name, name) for name in plan.graph()],
             "key": list(plan.key),
             "unique": list(plan.unique),
-            "plans": {
-                "recompute": {"possible": True, "reason": None},
-                "affected": {"possible": not plan.reason, "reason": plan.reason or None},
-                "delta": {"possible": plan.delta is not None, "reason": plan.delta_reason or None},
-            },
+            "plans": plans_document(self.refused),
             "recomputed_when": {shown.get(name, name): why for name, why in plan.obstacles.items()},
         }
 
@@ -64,13 +64,30 @@ def planned(lake: Lake, manifest: Manifest, views: Sequence[View], name: str) ->
         plans[view.name] = plan_view(view.name, view.sql, relations)
         if view.name == name:
             shown = {one: sql_name(table) for one, table in view.tables.items()} | dict(view.views)
-            return PlannedView(view, plans[name], shown)
+            return PlannedView(view, plans[name], shown, _refused(view, plans[name], manifest))
     raise AssertionError("unreachable")
+
+
+def plans_document(refused: str | None) -> dict[str, Any]:
+    """Return which plans are possible. `refused` is as in `PlannedView`."""
+    possible = None if refused is None else not refused
+    return {
+        "recompute": {"possible": True, "reason": None},
+        "affected": {"possible": possible, "reason": _UNDECIDED if refused is None else refused or None},
+    }
 
 
 def plan_record(lake: Lake, manifest: Manifest, name: str) -> PlanRecord | None:
     """Return how a view was kept in its cut; None if an older release wrote it. Raises UsageError."""
     return lake.view(name, manifest)[1].plan
+
+
+def _refused(view: BoundView, plan: ViewPlan, manifest: Manifest) -> str | None:
+    """Return what the sink decided about this SQL; else only what needs no Spark to be decided."""
+    state = manifest.views.get(view.name)
+    if state is not None and state.plan is not None and state.sql_sha == view.sha and state.plan.refused is not None:
+        return state.plan.refused
+    return plan.reason or None
 
 
 def _table(lake: Lake, manifest: Manifest, name: str, table: str) -> Relation:

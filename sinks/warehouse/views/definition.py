@@ -169,9 +169,9 @@ def read_view(file: Path) -> View:
     return parse_view(file, sql)
 
 
-def parse_view(file: Path, sql: str) -> View:
-    """Parse the view in a file's text. Raises ViewRefused."""
-    header = read_header(sql)
+def parse_view(file: Path, sql: str, *, is_stored: bool = False) -> View:
+    """Parse the view in a file's text, or in a text that an earlier generation stored. Raises ViewRefused."""
+    header = read_header(sql, is_stored=is_stored)
     if isinstance(header, Finding):
         raise _refused(file, header)
     dialect = header.dialect

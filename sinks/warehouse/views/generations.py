@@ -207,7 +207,7 @@ def _kept(file: View, sha: str, texts: TextStore) -> View:
             hint=f"restore {layout.CUTS_FOLDER}/{layout.sql_file(sha)} from a copy",
             view=file.name,
         )
-    return parse_view(file.file, text)
+    return parse_view(file.file, text, is_stored=True)
 
 
 def _others(name: str, views: Mapping[str, ViewState]) -> dict[int, ViewState]:

@@ -2,7 +2,7 @@
 
     -- dialect: postgres        the query is PostgreSQL's SQL; default: spark
     -- late: correct            a late row of a published window recomputes the window
-    -- plan: affected           how the view is kept: recompute, affected or delta; default: auto, the cheapest
+    -- plan: affected           how the view is kept: recompute or affected; default: auto, the cheapest
     -- key: order_id, line      columns that identify rows; unique and never null, or the view is left behind
     -- publish: topic           the view is also a compacted topic, ``<name>.views.<view>``; needs a key
     -- swap: manual             changed SQL is built beside the active one and waits for `cdc views swap`
@@ -23,10 +23,11 @@ _LINE: Final = re.compile(r"--\s*(dialect|late|plan|key|publish|swap)\s*:\s*(.*?
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "dialect": ("spark", "postgres"),
     "late": ("correct",),
-    "plan": ("auto", "recompute", "affected", "delta"),
+    "plan": ("auto", "recompute", "affected"),
     "publish": ("topic",),
     "swap": ("auto", "manual"),
 }
+_REMOVED_PLAN: Final = "delta"
 _COLUMN: Final = re.compile(r"[^\W\d]\w*|`[^`]+`|\"[^\"]+\"")
 _KEY_COLUMNS_MAX: Final = 16
 
@@ -49,8 +50,14 @@ class Header:
     swap: Literal["auto", "manual"] = "auto"
 
 
-def read_header(sql: str) -> Header | Finding:
-    """Return the header of a file's text, or what is wrong with it."""
+def read_header(sql: str, *, is_stored: bool = False) -> Header | Finding:
+    """Return the header of a file's text, or what is wrong with it.
+
+    Args:
+        sql: the text.
+        is_stored: whether it is the text of an earlier generation, which no one can edit: a plan that was removed is
+            read as ``auto``.
+    """
     found = Header()
     publish_line = 0
     for number, line in enumerate(sql.splitlines(), 1):
@@ -67,6 +74,11 @@ def read_header(sql: str) -> Header | Finding:
             found = replace(found, key=key)
             continue
         word = value.lower()
+        if name == "plan" and word == _REMOVED_PLAN:
+            if is_stored:
+                continue
+            hint = "remove the line, so that the cheaper plan is chosen, or write affected or recompute"
+            return Finding("plan delta was removed: it was rarely faster than the other plans", hint, number)
         if word not in _WORDS[name]:
             return Finding(f"unknown {name}: {value}", f"expected {' or '.join(_WORDS[name])}", number)
         if name == "publish":

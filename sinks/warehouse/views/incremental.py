@@ -1,74 +1,75 @@
 """Runs the plans of views on Spark: finds the keys that a cut affects, and the rows of these keys.
 
-Every doubt ends in Unplannable with its reason, and the view is recomputed: a query that Spark reads differently from
-`sinks.warehouse.planner`, a key type that is not exactly comparable, too many keys, a value that does not fit.
+Every doubt has its reason, and the view is recomputed. `PlanBook` decides what depends on the query alone: whether
+Spark reads it like `sinks.warehouse.planner`, and whether the key's values are exactly comparable. What depends on the
+cut ends in Unplannable: too many keys, a value that does not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from sinks.warehouse.lake.cut_commit import Sums
 from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.planner.decide import Decision, decide
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.planner.restrict import RowsQuery
-from sinks.warehouse.planner.sums import DeltaPlan
 from sinks.warehouse.views.definition import BoundView
 from sinks.warehouse.views.inputs import Replacement, ViewInputs
 from sinks.warehouse.views.same_query import same_query
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 KEYS_SHARE_MAX: Final = 0.2  # of the view's rows: above that recomputing was always cheaper (2026-11-21)
 _KEYS_FEW: Final = 1_000  # in a small view any share is acceptable
 KEYS_MAX: Final = 200_000  # the driver holds them
-_KEY_TYPES: Final = frozenset(
-    {"tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary"}
-)
 _KEYS: Final = "__keys"
-_MOVED: Final = "__moved"
-_FRESH: Final = "__fresh"
 
 
 @dataclass(slots=True)
 class PlanBook:
-    """Plans of views, kept from cut to cut. A plan is made again if the SQL or its input columns change.
+    """Decisions about views, kept from cut to cut. A view is decided again if its SQL or its input columns change."""
 
-    Attributes:
-        unique: view -> columns that no two of its rows share, according to its plan.
-    """
+    _known: dict[str, tuple[str, Decision]] = field(default_factory=dict)
 
-    unique: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _plans: dict[str, tuple[str, ViewPlan]] = field(default_factory=dict)
-    _same: dict[str, bool] = field(default_factory=dict)
+    def decide(
+        self, spark: SparkSession, view: BoundView, relations: Mapping[str, Relation], frame: DataFrame
+    ) -> Decision:
+        """Return whether the view can be kept by keys over these relations; `frame` is made from its own text."""
+        from pyspark.errors import PySparkException
 
-    def plan(self, view: BoundView, relations: Mapping[str, Relation]) -> ViewPlan:
-        """Return the view's plan over these relations."""
         form = f"{view.sha} {sorted((one.name, list(one.columns.items()), one.key) for one in relations.values())}"
-        known = self._plans.get(view.name)
-        if known is None or known[0] != form:
-            known = (form, plan_view(view.name, view.sql, relations))
-            self._plans[view.name] = known
-            self._same.pop(view.name, None)
-            self.unique[view.name] = known[1].unique
-        return known[1]
+        known = self._known.get(view.name)
+        if known is not None and known[0] == form:
+            return known[1]
+        plan = plan_view(view.name, view.sql, relations)
+        try:
+            has_use = not plan.reason or plan.unique
+            reads_same = bool(has_use) and same_query(frame, spark.sql(plan.whole_sql()))
+        except Unplannable as found:
+            return Decision(plan, str(found))
+        except PySparkException as error:
+            return Decision(plan, not_run(error))  # not kept: it may be temporary
+        decision = decide(plan, dict(frame.dtypes), reads_same=reads_same)
+        self._known[view.name] = (form, decision)
+        return decision
 
-    def can_sum(self, name: str) -> bool:
-        """Whether the view, as planned last, can be kept by its sums."""
-        return name in self._plans and self._plans[name][1].delta is not None
+    def unique(self, name: str) -> tuple[str, ...] | None:
+        """Return the columns that no two rows of a view share; None if it is not decided yet."""
+        known = self._known.get(name)
+        return None if known is None else known[1].unique
 
-    def agrees(self, spark: SparkSession, view: BoundView, plan: ViewPlan, frame: DataFrame) -> bool:
-        """Whether Spark reads the planner's form of the query like the view's own text, from which `frame` is made."""
-        if view.name not in self._same:
-            self._same[view.name] = same_query(frame, spark.sql(plan.whole_sql()))
-        return self._same[view.name]
+
+def not_run(error: PySparkException) -> str:
+    """Return the reason of a plan that Spark refused."""
+    return f"its plan could not be run: {error.getCondition() or type(error).__name__}"
 
 
 def replacement(
@@ -87,7 +88,7 @@ def replacement(
     obstacle = plan.obstacle(changed)
     if obstacle:
         raise Unplannable(obstacle)
-    by_name = _comparable(schema, plan.key)
+    by_name = {column.name.lower(): column for column in schema.fields}
     text = plan.keys_sql(changed)
     _provide(inputs, plan, changed, text)
     asked = spark.sql(text)
@@ -104,71 +105,6 @@ def replacement(
     query = plan.rows_query(_KEYS)
     text = query.sql(_hold(inputs, query, keys))
     return Replacement(keys, _named(spark.sql(text), schema).toArrow())
-
-
-def summed(
-    spark: SparkSession,
-    inputs: ViewInputs,
-    view: BoundView,
-    plan: ViewPlan,
-    *,
-    changed: frozenset[str],
-    schema: StructType,
-    state: tuple[str, int] | None,
-) -> Sums:
-    """Compute a view by its sums. Raises Unplannable, PySparkException.
-
-    Args:
-        spark: the session of `inputs`.
-        inputs: the inputs, already added.
-        view: the view.
-        plan: of the view.
-        changed: names of changed inputs.
-        schema: of the view.
-        state: table and version of its sums at the previous cut; None if there are none, so that all is counted.
-    """
-    delta = plan.delta
-    if delta is None:
-        raise Unplannable(plan.delta_reason)
-    by_name = _comparable(schema, delta.key)
-    if state is None:
-        found = spark.sql(delta.state_sql).toArrow()
-        inputs.add_rows(_FRESH, found)
-        return Sums(None, None, found, _result(spark, delta, schema))
-    text = delta.delta_sql(changed)
-    _provide(inputs, plan, changed, text)
-    moved = spark.sql(text).limit(KEYS_MAX + 1).toArrow()
-    if moved.num_rows > KEYS_MAX:
-        raise Unplannable(f"more than {KEYS_MAX:,} groups changed")
-    sums = f"{view.name.lower()}__sums"
-    inputs.add(sums, *state)
-    inputs.add_rows(_MOVED, moved)
-    merged = spark.sql(delta.merged_sql(sums, _MOVED))
-    # Sums of decimals get wider with each addition; the table's own type is as wide as they can be.
-    columns = [merged[quoted(name)].cast(kind).alias(name) for name, kind in spark.table(sums).dtypes]
-    fresh = merged.select(*columns).toArrow()
-    inputs.add_rows(_FRESH, fresh)
-    keys = moved.select(list(delta.key))
-    named = keys.rename_columns([by_name[name].name for name in delta.key])
-    return Sums(named, keys, fresh, _result(spark, delta, schema))
-
-
-def _result(spark: SparkSession, delta: DeltaPlan, schema: StructType) -> pa.Table:
-    """Return the view's rows of the groups in `_FRESH`, in the view's types."""
-    frame = spark.sql(delta.result_sql(_FRESH))
-    by_name = {name.lower(): frame[quoted(name)] for name in frame.columns}
-    columns = [by_name[column.name.lower()].cast(column.dataType).alias(column.name) for column in schema.fields]
-    return frame.select(*columns).toArrow()
-
-
-def _comparable(schema: StructType, key: Sequence[str]) -> dict[str, StructField]:
-    """Return the view's columns by lower-case name. Raises Unplannable if the key is not exactly comparable."""
-    by_name = {column.name.lower(): column for column in schema.fields}
-    for name in key:
-        kind = by_name[name].dataType.simpleString()
-        if kind not in _KEY_TYPES and not kind.startswith("decimal"):
-            raise Unplannable(f"its key {name} has the type {kind}, whose values are not exactly comparable")
-    return by_name
 
 
 def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: str) -> None:

@@ -27,7 +27,7 @@ from sinks.warehouse.planner.choose import PLANS, choose, measured, usual
 from sinks.warehouse.views.definition import BoundView, View, bind, bind_each, inputs
 from sinks.warehouse.views.version_diff import AMONG_MAX, Pin, ReplacedRows
 from sinks.warehouse.views.view_records import check_changed_key, check_key, key_columns
-from sinks.warehouse.views.view_run import CutTables, Kept, PlanBook, Step, Summed, run_views
+from sinks.warehouse.views.view_run import CutTables, Kept, PlanBook, Step, run_views
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,6 +104,8 @@ class ViewKeeper:
             views: the views to compute, over the view states of `commit`; the views of the files by default.
         """
         self.moved = {}
+        # An interrupted cut of an earlier release may request a plan that no longer exists: then it is recomputed.
+        plans = {name: plan for name, plan in plans.items() if plan in PLANS}
         if not self._views:
             return
         views = bind(self._views, list(commit.tables)) if views is None else views
@@ -146,9 +148,7 @@ class ViewKeeper:
             self._keep(commit, name, error.message)
             return
         change = step.change
-        if isinstance(step, Summed):
-            version = commit.view_sums(name, step.sums, sql_sha=sha, generation=number)
-        elif change is not None:
+        if change is not None:
             version = commit.view_keys(name, change.keys, rows, sql_sha=sha, generation=number)
         else:
             version = commit.view(name, rows, sql_sha=sha, generation=number)
@@ -157,7 +157,14 @@ class ViewKeeper:
         self.behind[name] = ""
         self._note_moved(step, state, commit.views[name])
         took_s = self._clock.monotonic_s() - began_s
-        record = PlanRecord(plan=step.plan, reason=step.reason or requested.why, keys=keys, rows=rows.num_rows)
+        record = PlanRecord(
+            plan=step.plan,
+            reason=step.reason or requested.why,
+            keys=keys,
+            rows=rows.num_rows,
+            refused=None if step.decision is None else step.decision.refused,
+            unique=() if step.decision is None else step.decision.unique,
+        )
         commit.planned(name, _recorded(state.plan if state else None, requested, took_s, record))
         log.get().info(
             "view_planned",
@@ -212,10 +219,11 @@ class ViewKeeper:
             return view.plan, _FORCED
         state = manifest.views.get(view.name)
         record = state.plan if state is not None else None
-        runs = record.runs if record is not None else {}
-        possible = PLANS if self._book.can_sum(view.name) or runs.get("delta") else PLANS[:2]
+        if record is not None and record.refused:
+            return "recompute", record.refused
+        runs = _runs(record)
         since = record.since if record is not None else 0
-        return choose(possible, runs, base_rows=read.rows, changes=read.changes, since=since)
+        return choose(runs, base_rows=read.rows, changes=read.changes, since=since)
 
 
 def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ...]:
@@ -276,9 +284,14 @@ def cut_tables(commit: CutCommit, manifest: Manifest | None, complete: Mapping[s
     )
 
 
+def _runs(record: PlanRecord | None) -> dict[str, tuple[Run, ...]]:
+    """Return the runs of the plans; a record of an earlier release may have runs of a plan that no longer exists."""
+    return {} if record is None else {plan: runs for plan, runs in record.runs.items() if plan in PLANS}
+
+
 def _recorded(before: PlanRecord | None, requested: _Requested, took_s: float, record: PlanRecord) -> PlanRecord:
     """Add the history of runs to `record`. The run counts for the requested plan, even if that could not be used."""
-    runs = before.runs if before is not None else {}
+    runs = _runs(before)
     is_usual = usual(runs, requested.changes) in {None, requested.plan}
     since = (before.since if before is not None else 0) + 1 if is_usual else 0
     more = measured(runs, requested.plan, Run(took_s, requested.changes))

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.errors import InvariantError, ViewRefused
 from sinks.warehouse.lake import layout
-from sinks.warehouse.lake.cut_commit import Sums
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import captured_table, sql_name
 from sinks.warehouse.planner.choose import PlanName
+from sinks.warehouse.planner.decide import Decision
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, inputs
-from sinks.warehouse.views.incremental import PlanBook, replacement, summed
+from sinks.warehouse.views.incremental import PlanBook, not_run, replacement
 from sinks.warehouse.views.inputs import CutTables, Replacement, ViewInputs
 from sinks.warehouse.views.view_errors import check_columns, failure
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Computed", "CutTables", "Kept", "PlanBook", "Replaced", "Step", "Summed", "run_views"]
+__all__ = ["Computed", "CutTables", "Kept", "PlanBook", "Replaced", "Step", "run_views"]
 
 SNAPSHOTTING: Final = "snapshotting"
 
@@ -63,10 +63,12 @@ class Step(ABC):
 
     Attributes:
         reason: why the view is kept in this way; "" if its plan was requested.
+        decision: whether it can be kept by keys; None if its file requests recompute, so that it was not examined.
     """
 
     view: BoundView
     reason: str
+    decision: Decision | None
     version: int | None = field(default=None, init=False)
     is_left: bool = field(default=False, init=False)
 
@@ -107,27 +109,6 @@ class Computed(Step):
             return self.frame.toArrow()
         except PySparkException as error:
             raise failure(self.view, error) from error
-
-
-@dataclass(slots=True)
-class Summed(Step):
-    """A view to commit together with its sums, whole or only the groups that changed."""
-
-    sums: Sums
-
-    @property
-    def plan(self) -> PlanName:
-        """See `Step`."""
-        return "recompute" if self.sums.keys is None else "delta"
-
-    @property
-    def change(self) -> Replacement | None:
-        """See `Step`: the groups that changed."""
-        return None if self.sums.keys is None else Replacement(self.sums.keys, self.sums.rows)
-
-    def rows(self) -> pa.Table:
-        """See `Step`."""
-        return self.sums.rows
 
 
 @dataclass(slots=True)
@@ -246,16 +227,14 @@ class _Run:
         """Return the view by the requested plan, if possible. Raises ViewRefused."""
         frame = self._frame(view)
         whole = self._must_be_whole(view)
-        wanted = self._plans.get(view.name, "recompute")
-        if wanted == "recompute" or (whole and wanted == "affected"):
-            return Computed(view, whole, frame)
+        decision = None if view.view.plan == "recompute" else self._decide(view, frame)
+        if decision is None or decision.refused or whole or self._plans.get(view.name) != "affected":
+            return Computed(view, whole or (decision.refused if decision else ""), decision, frame)
         try:
-            if wanted == "delta":
-                return self._summed(view, frame, whole=bool(whole))
-            change = self._replacement(view, frame)
+            change = self._replacement(view, decision.plan, frame)
         except Unplannable as found:
-            return Computed(view, str(found), frame)
-        return Replaced(view, "", change) if change.keys.num_rows else Kept(view, "")
+            return Computed(view, str(found), decision, frame)
+        return Replaced(view, "", decision, change) if change.keys.num_rows else Kept(view, "")
 
     def close(self) -> None:
         """Drop the temporary views."""
@@ -290,22 +269,22 @@ class _Run:
             raise failure(view, error) from error
         return frame
 
-    def _plan(self, view: BoundView, frame: DataFrame) -> ViewPlan:
-        """Return its plan, if Spark reads it as the planner does. Raises Unplannable, PySparkException."""
-        unique = self._book.unique
+    def _decide(self, view: BoundView, frame: DataFrame) -> Decision:
         relations = {name: self._inputs.relation(name) for name in view.tables}
-        relations |= {name: self._inputs.relation(name, unique.get(other, ())) for name, other in view.views.items()}
-        plan = self._book.plan(view, relations)
-        if plan.reason and plan.delta is None:
-            raise Unplannable(plan.reason)
-        if not self._book.agrees(self._spark, view, plan, frame):
-            raise Unplannable("the planner reads its SQL differently from Spark")
-        return plan
+        relations |= {name: self._inputs.relation(name, self._unique(other)) for name, other in view.views.items()}
+        return self._book.decide(self._spark, view, relations, frame)
 
-    def _replacement(self, view: BoundView, frame: DataFrame) -> Replacement:
+    def _unique(self, view: str) -> tuple[str, ...]:
+        """Return the columns that no two rows of a view share; as recorded if it did not change since the start."""
+        found = self._book.unique(view)
+        state = self._cut.previous.get(view)
+        if found is None and state is not None and state.plan is not None:
+            found = state.plan.unique
+        return found or ()
+
+    def _replacement(self, view: BoundView, plan: ViewPlan, frame: DataFrame) -> Replacement:
         table, state = self._table(view.name), self._cut.previous[view.name]
         with _planning():
-            plan = self._plan(view, frame)
             self._check_table(table, state.version, frame)
             return replacement(
                 self._spark,
@@ -315,29 +294,6 @@ class _Run:
                 schema=frame.schema,
                 rows=self._inputs.rows_at(table, state.version),
             )
-
-    def _summed(self, view: BoundView, frame: DataFrame, *, whole: bool) -> Summed | Kept:
-        """Compute the view by its sums; these are recounted if there are none as of the previous cut."""
-        previous = self._cut.previous.get(view.name)
-        sums: tuple[str, int] | None = None
-        if not whole and previous is not None and previous.sums is not None and previous.sums[1] == previous.cut:
-            sums = layout.view_state(view.name, previous.generation), previous.sums[0]
-        with _planning():
-            plan = self._plan(view, frame)
-            if sums is not None and previous is not None:
-                self._check_table(self._table(view.name), previous.version, frame)
-            changed = self._changed_inputs(view)
-            try:
-                found = summed(self._spark, self._inputs, view, plan, changed=changed, schema=frame.schema, state=sums)
-            except Unplannable as refused:
-                if sums is None or plan.delta is None:
-                    raise
-                found = summed(self._spark, self._inputs, view, plan, changed=changed, schema=frame.schema, state=None)
-                return Summed(view, f"its sums were recounted: {refused}", found)
-        if sums is None:
-            return Summed(view, "its sums were counted for the first time since this plan was chosen", found)
-        # The sums may change without a row of the view: both are as of this cut, or neither.
-        return Summed(view, "", found) if found.keys is not None and found.keys.num_rows else Kept(view, "")
 
     def _check_table(self, table: str, version: int, frame: DataFrame) -> None:
         """Check that the rows that stay have the same columns as the new ones."""
@@ -358,4 +314,4 @@ def _planning() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        raise Unplannable(f"its plan could not be run: {error.getCondition() or type(error).__name__}") from error
+        raise Unplannable(not_run(error)) from error

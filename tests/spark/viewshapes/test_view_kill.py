@@ -78,7 +78,7 @@ def test_sink_killed_at_random_moments_leaves_every_view_postgresqls_answer(
         kept |= {name for name, state in manifest.views.items() if plan_of(state) not in {"", "recompute"}}
     print(
         f"seed {seed()}: {len(store.cuts())} cuts, {KILLS} kills, {work.transactions} transactions, "
-        f"{len(kept)} views by keys or sums"
+        f"{len(kept)} views by keys"
     )
     assert not faults, "\n".join([f"TAILRACE_SEED={seed()}", *faults[:10]])
     assert kept, "no view was kept incrementally; the test is weaker than it says"

@@ -37,8 +37,8 @@ EDGES: Final = 250  # a driver lives for up to so many; a cut that keeps all vie
 VIEWS: Final = Path(__file__).parent / "views"
 LONG_S: Final = 600 + 120 * CUTS
 # What the header asks for. Over tables as small as these the choice would always be to recompute.
-PLANS: Final = ("affected", "affected", "affected", "delta", "auto")
-KEPT_MIN: Final = 25 if CUTS >= 10 else 10  # shapes that are kept by keys or deltas, at least, in a run
+PLANS: Final = ("affected", "affected", "affected", "affected", "auto")
+KEPT_MIN: Final = 25 if CUTS >= 10 else 10  # shapes that are kept by keys, at least, in a run
 TABLES: Final = tuple(f"public.{table}" for table in KEYS)
 WIDE: Final = "alter table customers alter column tier type bigint"
 SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from cdc.errors import InvariantError, LakeDamaged, LakeUnready, UsageError
+from sinks.warehouse.delta.deltars import DeltaRs
 from sinks.warehouse.lake.manifest import Manifest, ManifestStore, Pending, TableState, encode
+from sinks.warehouse.lake.old_sums import drop_old_sums
 from tests.fixtures.lake.lake_files import SteppedDisk, manifest, pending
 
 # Written by the older code on 2026-11-24, before a position was a type of its own.
@@ -267,11 +269,30 @@ def test_files_have_the_form_of_older_releases(tmp_path: Path) -> None:
     folder(tmp_path).mkdir()
     (folder(tmp_path) / "pending.json").write_bytes(_OLD_PENDING)
 
-    assert (encode(pending(2)), encode(manifest(2))) == (_OLD_PENDING, _OLD_MANIFEST)
+    now = _OLD_MANIFEST.replace(b',"sums":null', b"")
+    assert (encode(pending(2)), encode(manifest(2))) == (_OLD_PENDING, now)
     (folder(tmp_path) / "current.json").write_bytes(_OLD_MANIFEST.replace(b'"cut":2', b'"cut":1', 1))
     assert ManifestStore(tmp_path).pending() == pending(2)
     (folder(tmp_path) / "current.json").write_bytes(_OLD_MANIFEST)
     assert ManifestStore(tmp_path).current() == manifest(2)
+
+
+def test_sums_that_an_earlier_release_kept_beside_a_view_are_ignored_and_deleted(tmp_path: Path) -> None:
+    folder(tmp_path).mkdir()
+    data = _OLD_MANIFEST.replace(b'"sums":null', b'"sums":[3,2]').replace(b'"newest":0', b'"newest":2')
+    for name in ("current.json", "000000000002.json"):
+        (folder(tmp_path) / name).write_bytes(data)
+    for table in ("g1", "s1", "s2"):
+        (tmp_path / "views/revenue" / table / "_delta_log").mkdir(parents=True)
+    store = ManifestStore(tmp_path)
+    found = store.current()
+
+    assert found is not None
+    assert store.needed() == {"mirror/public.orders": {2}, "views/revenue/g1": {2}}
+    drop_old_sums(found, DeltaRs(tmp_path))
+    drop_old_sums(found, DeltaRs(tmp_path))
+
+    assert [path.name for path in (tmp_path / "views/revenue").iterdir()] == ["g1"]
 
 
 @pytest.mark.parametrize("accounts", ['{"no-number":[1,1]}', '{"a-0":[1]}', "null"])

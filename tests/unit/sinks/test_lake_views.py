@@ -427,6 +427,16 @@ def test_shipped_views_are_taken_and_shown_in_the_guide() -> None:
 
 def test_a_comment_says_by_which_plan_a_view_is_kept() -> None:
     assert view("select id from orders").plan == "auto"
-    assert view("-- dialect: postgres\n-- plan: delta\nselect id from orders").plan == "delta"
+    assert view("-- dialect: postgres\n-- plan: affected\nselect id from orders").plan == "affected"
     with pytest.raises(ViewRefused, match="line 1: unknown plan: quick"):
         view("-- plan: quick\nselect id from orders")
+
+
+def test_a_plan_that_was_removed_is_refused_with_the_alternatives_and_goes_on_in_a_stored_text() -> None:
+    text = "-- key: id\n-- plan: delta\nselect id from orders"
+
+    with pytest.raises(ViewRefused, match=r"orders\.sql, line 2: plan delta was removed") as refused:
+        view(text, "orders")
+    assert all(word in refused.value.hint for word in ("remove the line", "affected", "recompute"))
+    stored = parse_view(Path("v.sql"), text, is_stored=True)
+    assert (stored.plan, stored.header.key) == ("auto", ("id",))
