@@ -18,6 +18,7 @@ from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError, UsageError
 if TYPE_CHECKING:
     from cdc.verify.source_views import SourceViewReport, SourceViews
     from sinks.warehouse.read.view_check import ViewReport
+    from sinks.warehouse.views.definition import View
 
 _OF_SPARK: Final = "its query on Spark"
 _OF_SOURCE: Final = "PostgreSQL"

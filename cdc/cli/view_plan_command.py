@@ -10,7 +10,7 @@ import click
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
 from cdc.cli.lake_choice import choose_lake, lake_option, views_of_files, views_option
-from cdc.errors import EXIT_OK, UsageError
+from cdc.errors import EXIT_OK
 
 _POSSIBLE: Final[dict[bool | None, str]] = {True: "yes", False: "no", None: "unknown"}
 
