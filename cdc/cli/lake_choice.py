@@ -113,7 +113,7 @@ def _only(sinks: Mapping[str, Warehouse]) -> Warehouse:
 
 def _known(config_path: Path | None, lake_text: str) -> dict[str, Warehouse]:
     """Return the warehouse sinks by name. A folder can be read without a configuration, or with an invalid one."""
-    if config_path is None and not config_file(None).exists():
+    if not config_file(config_path).exists():
         return {}
     try:
         return lakes(configuration(config_path))

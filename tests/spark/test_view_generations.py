@@ -165,4 +165,9 @@ def test_generation_that_no_kept_cut_names_is_deleted(lake: LakeSite, tmp_path: 
 
     folder = tmp_path / "lake" / "views" / "v"
     assert sorted(path.name for path in folder.iterdir()) == ["g2", "g3"], "one to roll back to stays"
+    (folder / "s1").mkdir()  # sums of an earlier release
+    stop = threading.Event()
+    stop.set()
+    lake.driver().run(stop)
+    assert sorted(path.name for path in folder.iterdir()) == ["g2", "g3"]
     assert lake.view_rows("v") == sorted(site.query("select id, n + 3 from t"), key=repr)
