@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,21 +113,21 @@ def check_command(
     )
     if only_source:
         return _shown(None, _at_source(found, wanted), "", wanted)
-    views = views_of_files(config_path, lake_text, folder)
+    views = partial(views_of_files, config_path, lake_text, folder)
     of_spark = _on_spark(found, views, wanted.names, at)
     of_source, why = (None, "") if no_source or at is not None else _if_reachable(found, wanted)
     return _shown(of_spark, of_source, why, wanted)
 
 
 def _on_spark(
-    found: LakeChoice, views: Sequence[View], names: Sequence[str], at: str | None
+    found: LakeChoice, views: Callable[[], Sequence[View]], names: Sequence[str], at: str | None
 ) -> tuple[int, list[ViewReport]]:
     from cdc.cli.progress_bars import DownloadBars
     from cdc.run.app import check_lake_views
     from sinks.warehouse.read.lake_reader import parse_at
 
     with DownloadBars() as bars, output.waiting("computing the views"):
-        return check_lake_views(found.location, views, names, at=None if at is None else parse_at(at), progress=bars)
+        return check_lake_views(found.location, views(), names, at=None if at is None else parse_at(at), progress=bars)
 
 
 def _at_source(found: LakeChoice, wanted: _Wanted) -> SourceViews:
