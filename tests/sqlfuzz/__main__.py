@@ -30,9 +30,8 @@ def main() -> int:
         left_out = {} if everything else UNSOLVED
         fuzz = Fuzz(postgres, views, seed=seed, left_out=left_out, classes_max=classes)
         start = time.monotonic()
-        fuzz.run_expressions(expressions, start + seconds * 0.6)
-        fuzz.run_queries(queries, start + seconds)
-    print(report(fuzz, seed, time.monotonic() - start))
+        fuzz.run(expressions=expressions, queries=queries, seconds=seconds)
+    print(f"{time.monotonic() - start:.0f} s, {report(fuzz, seed)}")
     return 1 if fuzz.differences.cases or fuzz.invalid else 0
 
 

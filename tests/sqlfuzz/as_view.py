@@ -86,8 +86,9 @@ class Views:
 
 def _bound_types(postgres: Postgres) -> tuple[Any, ...]:
     try:
-        from sinks.warehouse.driver import types_stored
         from sinks.warehouse.views.meaning.lake_types import types_of
+
+        from sinks.warehouse.driver import types_stored
     except ImportError:
         return ()
     from sinks.warehouse.lake.manifest import TableState

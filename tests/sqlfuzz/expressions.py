@@ -11,6 +11,7 @@ from tests.sqlfuzz.tables import COLUMNS, TABLES
 from tests.sqlfuzz.tree import Node, filled, leaf
 
 _COLUMN_SHARE: Final = 0.75
+_RARE_SHARE: Final = 0.03
 _TYPES: Final = {
     "boolean": "bool",
     "numeric(12,3)": "numeric",
@@ -42,10 +43,17 @@ def merged(scopes: Sequence[Scope]) -> dict[str, list[str]]:
 
 
 class Expressions:
-    """Draws expressions. `left_out` has names and families of rules that are not generated."""
+    """Draws expressions.
 
-    def __init__(self, drawn: random.Random, left_out: Collection[str] = ()) -> None:
+    Args:
+        drawn: the source of chance.
+        left_out: names and families of rules that are not generated.
+        rare: names of rules that are drawn seldom, because views refuse them.
+    """
+
+    def __init__(self, drawn: random.Random, left_out: Collection[str] = (), rare: Collection[str] = ()) -> None:
         self._drawn = drawn
+        self._rare = frozenset(rare)
         self._scalars = _enabled(SCALARS, left_out)
         self._aggregates = _enabled(AGGREGATES, left_out)
         self._windows = _enabled(WINDOWS, left_out)
@@ -53,16 +61,25 @@ class Expressions:
         for rule in self._scalars:
             self._by_result.setdefault(rule.result, []).append(rule)
 
+    def _choice(self, rules: Sequence[Rule]) -> Rule:
+        if self._rare and self._drawn.random() >= _RARE_SHARE:
+            rules = [rule for rule in rules if rule.name not in self._rare] or rules
+        return self._drawn.choice(rules)
+
     def any(self, scope: Scope, depth: int) -> Node:
         """Return an expression of any type; every rule is as likely as another."""
-        rule = self._drawn.choice(self._scalars)
+        rule = self._choice(self._scalars)
         return self._filled(rule, scope, depth)
+
+    def probe(self, rule: Rule, scope: Scope) -> Node:
+        """Return a rule over columns and literals."""
+        return self._filled(rule, scope, 0)
 
     def of(self, kind: str, scope: Scope, depth: int) -> Node:
         """Return an expression of a type."""
         rules = self._by_result.get(kind, ())
         if depth > 0 and rules and self._drawn.random() < 0.7:
-            return self._filled(self._drawn.choice(rules), scope, depth)
+            return self._filled(self._choice(rules), scope, depth)
         if kind in LITERALS:
             return leaf(kind, self._drawn.choice(LITERALS[kind]))
         columns = scope.get(kind, ())
@@ -77,14 +94,14 @@ class Expressions:
 
     def aggregate(self, scope: Scope, key: str, depth: int) -> Node:
         """Return an aggregate; `key` orders the rows totally."""
-        made = self._filled(self._drawn.choice(self._aggregates), scope, depth, key)
+        made = self._filled(self._choice(self._aggregates), scope, depth, key)
         if self._drawn.random() < 0.2:
             return filled(made.kind, "{0} filter (where {1})", [made, self.of("bool", scope, 1)], "filter")
         return made
 
     def window(self, scope: Scope, key: str, depth: int) -> Node:
         """Return a window function; `key` orders the rows totally."""
-        return self._filled(self._drawn.choice(self._windows), scope, depth, key)
+        return self._filled(self._choice(self._windows), scope, depth, key)
 
     def _filled(self, rule: Rule, scope: Scope, depth: int, key: str = "id") -> Node:
         arguments = [self.of(kind, scope, self._drawn.randint(0, depth - 1) if depth else 0) for kind in rule.arguments]

@@ -39,7 +39,8 @@ class Raised:
     @property
     def invalid(self) -> bool:
         """Whether PostgreSQL does not accept the text, whatever the rows are."""
-        return self.state.startswith(("42", "0A", "57")) and self.state != "42P22"
+        of_value = self.state == "0A000" and self.message.startswith("cannot convert ")
+        return self.state.startswith(("42", "0A", "57")) and not of_value
 
 
 class Postgres:
@@ -49,7 +50,7 @@ class Postgres:
         self._session = psycopg.connect(dsn, autocommit=True)
         for statement in _SESSION:
             self._session.execute(statement.encode())
-        self._names = dict(self._session.execute("select oid, typname from pg_type").fetchall())
+        self._names: dict[int, str] = dict(self._session.execute("select oid, typname from pg_type").fetchall())
         for table, columns in TABLES.items():
             made = ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
             self._session.execute(f"create table {table} ({made}, primary key (id))".encode())
@@ -76,7 +77,7 @@ class Postgres:
             message = (result.error_field(psycopg.pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode()
             return Raised(state, message)
         columns = range(result.nfields)
-        types = tuple(str(self._names[result.ftype(column)]) for column in columns)
+        types = tuple(self._names[result.ftype(column)] for column in columns)
         rows = tuple(
             tuple(None if (one := result.get_value(row, column)) is None else one.decode() for column in columns)
             for row in range(result.ntuples)

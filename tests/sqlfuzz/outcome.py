@@ -14,22 +14,29 @@ if TYPE_CHECKING:
     from tests.sqlfuzz.as_view import Views
     from tests.sqlfuzz.on_postgres import Postgres
 
-Result = Literal["equal", "refused", "raised", "out of range", "invalid", "differs", "answers", "raises"]
+Result = Literal["equal", "refused", "raised", "gives up", "unchecked", "invalid", "differs", "answers", "raises"]
 """What the comparison of a query found.
 
     equal         the same rows
     refused       the product refuses the view
     raised        both raise
-    out of range  PostgreSQL answers, and the view raises because a number has more than 38 digits: it publishes nothing
+    gives up      PostgreSQL answers, the view raises on purpose, as for a number of more than 38 digits
+    unchecked     PostgreSQL raises, and SQL does not define whether it must: parts of a query are computed in any order,
+                  and Spark skips the second operand where the first is null
     invalid       PostgreSQL does not accept the text: a fault of the generator
     differs       other rows: a difference
     answers       PostgreSQL raises, and the view has rows: a difference
     raises        PostgreSQL answers, and the view raises: a difference
 """
 DIFFERENCES: Final = frozenset({"differs", "answers", "raises"})
-_DIGITS: Final = frozenset(
-    {"NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION", "NUMERIC_VALUE_OUT_OF_RANGE.WITHOUT_SUGGESTION"}
+_GIVES_UP: Final = frozenset(
+    {
+        "NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION",
+        "NUMERIC_VALUE_OUT_OF_RANGE.WITHOUT_SUGGESTION",
+        "USER_RAISED_EXCEPTION",
+    }
 )
+"""Conditions of Spark for a value that the translation cannot compute as PostgreSQL does: the view is left behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +82,8 @@ def judged(answer: Answer | Raised, rows: Sequence[tuple[object, ...]] | Raised,
             return Outcome("refused", f"by Spark: {rows.message}")
         if isinstance(answer, Raised):
             return Outcome("raised", f"{answer.state} {rows.message}")
-        if rows.message in _DIGITS:
-            return Outcome("out of range", rows.message)
+        if rows.message in _GIVES_UP:
+            return Outcome("gives up", rows.message)
         return Outcome("raises", f"PostgreSQL answers, view raises {rows.message}")
     if isinstance(answer, Raised):
         return Outcome("answers", f"PostgreSQL raises {answer.state} {answer.message}, view {rows[:2]}")

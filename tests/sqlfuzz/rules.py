@@ -1,8 +1,9 @@
 """The constructs that the fuzzer generates, as data: a name, a result type, a template and the types of its arguments.
 
-A type in lower case is an expression of that type. A name in capitals is one of `LITERALS`. Several types in one string,
-separated by blanks, make one rule of each. ``=`` is the type that was chosen for the first argument. Sums and averages
-of floats are left out: PostgreSQL adds in the order in which it happens to read the rows.
+A type in lower case is an expression of that type. A name in capitals is one of `LITERALS`. Several types in one
+string, separated by blanks, make one rule of each. ``=`` is the type that was chosen for the first argument, ``@int4``
+the name of a type. ``{@}`` is a key that orders the rows totally. Sums and averages of floats are left out: PostgreSQL
+adds in the order in which it happens to read the rows.
 """
 
 from __future__ import annotations

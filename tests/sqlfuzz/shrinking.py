@@ -66,24 +66,27 @@ class Shrinker:
     def _rows(self, sql: str, outcome: Outcome, *, ordered: bool) -> tuple[dict[str, list[int]], Outcome]:
         rows = {table: list(range(1, count + 1)) for table, count in ROWS.items() if table in sql}
         try:
-            for table in rows:
+            for table in tuple(rows):
                 step = len(rows[table])
                 while step:
-                    for start in range(0, len(rows[table]), step):
-                        kept = rows[table][:start] + rows[table][start + step :]
-                        if len(kept) == len(rows[table]):
-                            continue
-                        self._limit({**rows, table: kept})
-                        found = self._outcome(sql, ordered=ordered)
-                        if found is not None:
-                            rows, outcome = {**rows, table: kept}, found
-                            break
-                    else:
-                        step //= 2
-                    step = min(step, len(rows[table]))
+                    step, outcome = self._without(rows, table, step, sql, outcome, ordered=ordered)
         finally:
             self._limit({})
         return rows, outcome
+
+    def _without(
+        self, rows: dict[str, list[int]], table: str, step: int, sql: str, outcome: Outcome, *, ordered: bool
+    ) -> tuple[int, Outcome]:
+        """Remove the first piece of so many rows that the difference does not need; return the next size of a piece."""
+        present = rows[table]
+        for start in range(0, len(present), step):
+            kept = present[:start] + present[start + step :]
+            self._limit({**rows, table: kept})
+            found = self._outcome(sql, ordered=ordered)
+            if found is not None:
+                rows[table] = kept
+                return min(step, len(kept)), found
+        return step // 2, outcome
 
     def _limit(self, rows: dict[str, list[int]]) -> None:
         self._postgres.limit(rows)
