@@ -6,6 +6,8 @@ decoded as a cut does, and written to a Parquet file.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ from pyspark.errors import PySparkException
 from cdc.encode.values import EncodeOptions, resolve
 from cdc.errors import ViewRefused
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
+from sinks.warehouse.lake.manifest import TableState
 from sinks.warehouse.log.decoding import cast
 from sinks.warehouse.log.lake_columns import LakeTable, lake_table
 from sinks.warehouse.spark.sql_guard import guarded
@@ -53,6 +56,11 @@ class Views:
         self._limited: dict[str, DataFrame] = {}
         self._types = _bound_types(postgres)
 
+    @property
+    def typed(self) -> bool:
+        """Whether the product knows PostgreSQL's types of the columns that a view reads."""
+        return bool(self._types)
+
     def read(self, sql: str) -> BoundView | str:
         """Read and bind a view; return why it is refused, without its details."""
         try:
@@ -85,20 +93,18 @@ class Views:
 
 
 def _bound_types(postgres: Postgres) -> tuple[Any, ...]:
-    try:
-        from sinks.warehouse.views.meaning.lake_types import types_of
-
-        from sinks.warehouse.driver import types_stored
-    except ImportError:
+    """Return the types of the tables' columns as `bind` takes them; empty for a product without types."""
+    if importlib.util.find_spec("sinks.warehouse.views.meaning") is None:
         return ()
-    from sinks.warehouse.lake.manifest import TableState
-
+    driver: Any = importlib.import_module("sinks.warehouse.driver")
+    lake_types: Any = importlib.import_module("sinks.warehouse.views.meaning.lake_types")
+    state: Any = TableState
     states = {}
     for table in TABLES:
         record = _record(table, postgres.modifiers(table))
-        columns = types_stored(record, lake_table(record))
-        states[f"mirror/public.{table}"] = TableState(version=0, schema_id="00000000", columns=columns)
-    return (types_of(states),)
+        columns = driver.types_stored(record, lake_table(record))
+        states[f"mirror/public.{table}"] = state(version=0, schema_id="00000000", rows=None, columns=columns)
+    return (lake_types.types_of(states),)
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -65,7 +65,8 @@ def of_spark(kind: str, value: Any) -> Any:
     if value is None:
         return None
     if kind in _INTEGERS:
-        return _typed(kind, value, int, Decimal) if isinstance(value, bool) or value != int(value) else int(value)
+        found = _typed(kind, value, int, Decimal)
+        return _typed(kind, value, int) if found != int(found) else int(found)
     if kind == "numeric":
         return _numeric(Decimal(_typed(kind, value, int, Decimal, str)))
     if kind in {"float4", "float8"}:
