@@ -11,7 +11,7 @@ import secrets
 import sys
 import time
 
-from tests.sqlfuzz.fuzz import Fuzz
+from tests.sqlfuzz.fuzz import Fuzz, refused_rules
 from tests.sqlfuzz.report import report
 from tests.sqlfuzz.servers import sides
 from tests.sqlfuzz.unsolved import UNSOLVED
@@ -28,7 +28,8 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     with sides() as (postgres, views):
         left_out = {} if everything else UNSOLVED
-        fuzz = Fuzz(postgres, views, seed=seed, left_out=left_out, classes_max=classes)
+        refused = refused_rules(views)
+        fuzz = Fuzz(postgres, views, seed=seed, left_out=left_out, refused=refused, classes_max=classes)
         start = time.monotonic()
         fuzz.run(expressions=expressions, queries=queries, seconds=seconds)
     print(f"{time.monotonic() - start:.0f} s, {report(fuzz, seed)}")

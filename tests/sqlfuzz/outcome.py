@@ -21,7 +21,7 @@ Result = Literal["equal", "refused", "raised", "gives up", "unchecked", "invalid
     refused       the product refuses the view
     raised        both raise
     gives up      PostgreSQL answers, the view raises on purpose, as for a number of more than 38 digits
-    gives up      PostgreSQL answers, the view raises on purpose, as for a number of more than 38 digits
+    unchecked     PostgreSQL raises, and SQL does not define whether it must: a query's parts have no order,
                   and Spark skips the second operand where the first is null
     invalid       PostgreSQL does not accept the text: a fault of the generator
     differs       other rows: a difference

@@ -19,7 +19,7 @@ def report(fuzz: Fuzz, seed: int) -> str:
     lines = [f"seed {seed}"]
     for what, tally in (("expressions", fuzz.expressions), ("queries", fuzz.queries)):
         lines += _counts(what, tally)
-    lines.append(f"constructs that views refuse: {', '.join(sorted(fuzz.refused_rules)) or 'none'}")
+    lines.append(f"constructs that views refuse: {', '.join(sorted(fuzz.refused)) or 'none'}")
     for case in fuzz.differences.cases:
         lines += [described(case), f"  {fuzz.differences.counts[case.node.features]} of this class"]
     for text, count in fuzz.invalid.most_common(_INVALID_MAX):
