@@ -82,7 +82,7 @@ class Views:
         except PySparkException as error:
             return Raised(error.getSqlState() or "", error.getCondition() or str(error).splitlines()[0])
         except Py4JJavaError as error:
-            return Raised("py4j", str(error.java_exception.toString()).splitlines()[0])
+            return Raised("py4j", _cause(error))
         columns = [_values(column) for column in table.columns]
         return list(zip(*columns, strict=True))
 
@@ -90,6 +90,14 @@ class Views:
         """Show only these rows of some tables, by id; no tables end the limit."""
         frames = {f"mirror/public.{table}": ids for table, ids in rows.items()}
         self._limited = {table: self._frames[table].where(_chosen(ids)) for table, ids in frames.items()}
+
+
+def _cause(error: Py4JJavaError) -> str:
+    """Return the first error, of which pyspark did not make one of its own."""
+    found = error.java_exception
+    while (deeper := found.getCause()) is not None:
+        found = deeper
+    return str(found.toString()).splitlines()[0]
 
 
 def _bound_types(postgres: Postgres) -> tuple[Any, ...]:

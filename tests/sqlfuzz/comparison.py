@@ -1,5 +1,7 @@
 """Compares rows of a view with PostgreSQL's, each value as PostgreSQL prints it, by the type of its column.
 
+Rows are compared without their order: a view is a table, and ORDER BY matters only with LIMIT.
+
 A numeric is compared by its value and not by its trailing zeros: a decimal column of the lake has one scale for all
 rows. Every other type is compared exactly: floats by their bits, except that all NaNs are equal, and text by its
 characters, including the blanks of a char(n).
@@ -23,19 +25,17 @@ _ELEMENT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^",{}]+)|([{}])', re.DOTALL
 _SHOWN: Final = 3
 
 
-def difference(answer: Answer, rows: Sequence[tuple[Any, ...]], *, ordered: bool) -> str:
+def difference(answer: Answer, rows: Sequence[tuple[Any, ...]]) -> str:
     """Return how the rows differ; empty if they are equal."""
     try:
         have = [tuple(map(of_spark, answer.types, row)) for row in rows]
     except (TypeError, ValueError) as error:
         return f"a value of another type: {error}"
     want = [tuple(map(of_postgres, answer.types, row)) for row in answer.rows]
-    if have == want if ordered else Counter(have) == Counter(want):
+    if Counter(have) == Counter(want):
         return ""
     extra = list((Counter(have) - Counter(want)).elements())
     missing = list((Counter(want) - Counter(have)).elements())
-    if not extra and not missing:
-        return f"another order: PostgreSQL {want[:_SHOWN]}, view {have[:_SHOWN]}"
     return f"PostgreSQL {missing[:_SHOWN]}, view {extra[:_SHOWN]} ({len(want)} and {len(have)} rows)"
 
 

@@ -101,7 +101,16 @@ class Expressions:
 
     def window(self, scope: Scope, key: str, depth: int) -> Node:
         """Return a window function; `key` orders the rows totally."""
-        return self._filled(self._choice(self._windows), scope, depth, key)
+        rule = self._choice(self._windows)
+        arguments = [self._typed(self.of(kind, scope, self._drawn.randint(0, depth))) for kind in rule.arguments]
+        return filled(rule.result, rule.template.replace("{@}", key), arguments, rule.name)
+
+    def _typed(self, node: Node) -> Node:
+        """Return it with a type: PostgreSQL finds none for an untyped literal in a window function."""
+        untyped = len(node.parts) == 1 and str(node).startswith("'") and "::" not in str(node)
+        return (
+            filled(node.kind, f"{{0}}::{'char(6)' if node.kind == 'char' else node.kind}", [node]) if untyped else node
+        )
 
     def _filled(self, rule: Rule, scope: Scope, depth: int, key: str = "id") -> Node:
         arguments = [self.of(kind, scope, self._drawn.randint(0, depth - 1) if depth else 0) for kind in rule.arguments]

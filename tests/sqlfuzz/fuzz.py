@@ -109,11 +109,11 @@ class Fuzz:
         for done in range(count):
             if time.monotonic() > until:
                 return
-            node, ordered = made.query()
-            outcome = compared(self._postgres, self._views, str(node), ordered=ordered)
+            node = made.query()
+            outcome = compared(self._postgres, self._views, str(node))
             if outcome.result == "answers":
                 outcome = Outcome("unchecked", "PostgreSQL computes the parts of the query in its own order")
-            self._take(self.queries, node, str(node), outcome, str, ordered=ordered)
+            self._take(self.queries, node, str(node), outcome, str)
             said = self._progress("queries", done + 1, said)
 
     def _take(
@@ -123,8 +123,6 @@ class Fuzz:
         sql: str,
         outcome: Outcome,
         written: Callable[[Node], str],
-        *,
-        ordered: bool = False,
     ) -> None:
         tally.add(outcome, node.features)
         if outcome.result == "invalid":
@@ -133,7 +131,7 @@ class Fuzz:
             return
         if len(self.differences.cases) >= self._classes_max:
             return
-        case = self._shrinker.shrunk(node, written, ordered=ordered) or Case(node, sql, {}, outcome)
+        case = self._shrinker.shrunk(node, written) or Case(node, sql, {}, outcome)
         self.differences.cases.append(case)
         self.differences.counts[case.node.features] += 1
         print(described(case), file=sys.stderr, flush=True)

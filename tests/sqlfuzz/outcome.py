@@ -64,7 +64,7 @@ class Tally:
             self.by_feature.setdefault(feature, Counter())[outcome.result] += 1
 
 
-def compared(postgres: Postgres, views: Views, sql: str, *, ordered: bool = False) -> Outcome:
+def compared(postgres: Postgres, views: Views, sql: str) -> Outcome:
     """Run a query on both sides."""
     answer = postgres.answer(sql)
     if isinstance(answer, Raised) and answer.invalid:
@@ -72,13 +72,13 @@ def compared(postgres: Postgres, views: Views, sql: str, *, ordered: bool = Fals
     view = views.read(sql)
     if isinstance(view, str):
         return Outcome("refused", view)
-    return judged(answer, views.rows(view), ordered=ordered)
+    return judged(answer, views.rows(view))
 
 
-def judged(answer: Answer | Raised, rows: Sequence[tuple[object, ...]] | Raised, *, ordered: bool = False) -> Outcome:
+def judged(answer: Answer | Raised, rows: Sequence[tuple[object, ...]] | Raised) -> Outcome:
     """Compare the answer of PostgreSQL with the rows of a view."""
     if isinstance(rows, Raised):
-        if rows.state.startswith("42") or rows.state == "refused":
+        if rows.state.startswith(("42", "0A")) or rows.state == "refused":
             return Outcome("refused", f"by Spark: {rows.message}")
         if isinstance(answer, Raised):
             return Outcome("raised", f"{answer.state} {rows.message}")
@@ -87,5 +87,5 @@ def judged(answer: Answer | Raised, rows: Sequence[tuple[object, ...]] | Raised,
         return Outcome("raises", f"PostgreSQL answers, view raises {rows.message}")
     if isinstance(answer, Raised):
         return Outcome("answers", f"PostgreSQL raises {answer.state} {answer.message}, view {rows[:2]}")
-    found = difference(answer, rows, ordered=ordered)
+    found = difference(answer, rows)
     return Outcome("differs", found) if found else Outcome("equal")

@@ -20,8 +20,10 @@ CONSTRUCTS: Final = (
     *("order by", "limit", "nulls first", "nulls last", "offset"),
 )
 """What a query may have besides expressions; `UNSOLVED` may name them too."""
-_GROUPED: Final = ("int4", "text", "char", "bool", "date", "numeric", "float8", "int8")
-_SET_TYPES: Final = ("int4", "text", "numeric", "bool", "date", "float8")
+_IDENTICAL: Final = frozenset(ORDERED.split()) - {"float4", "float8"}
+"""Types of which equal values are the same value: 0 and -0 are equal, and so are 30 days and a month."""
+_GROUPED: Final = ("int4", "text", "char", "bool", "date", "numeric", "int8")
+_SET_TYPES: Final = ("int4", "text", "numeric", "bool", "date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,11 @@ class Queries:
         self._alias = 0
         self._ctes: list[Node] = []
 
-    def query(self) -> tuple[Node, bool]:
-        """Return a query, and whether its rows have a total order."""
+    def query(self) -> Node:
+        """Return a query."""
         self._alias = 0
         self._ctes = []
-        shapes: list[tuple[Callable[[], tuple[Node, int]], float]] = [
+        shapes: list[tuple[Callable[[], tuple[Node, list[str]]], float]] = [
             (self._plain, 3),
             (self._grouped, 3),
             (self._windowed, 2),
@@ -57,11 +59,11 @@ class Queries:
             (self._values, 0.2 if self._may("values") else 0),
         ]
         make = self._drawn.choices([shape for shape, _ in shapes], [weight for _, weight in shapes])[0]
-        node, columns = make()
-        node, ordered = self._ordered(node, columns)
+        node, kinds = make()
+        node = self._ordered(node, kinds)
         if self._ctes:
             node = filled("query", "with {0} {1}", [listed("ctes", self._ctes), node])
-        return node, ordered
+        return node
 
     def _may(self, construct: str) -> bool:
         return construct not in self._left_out
@@ -179,9 +181,9 @@ class Queries:
             return self._expressions.of("bool", scope, 1)
         return filled("bool", texts[construct], [outer, column, where], construct)
 
-    # Shapes: each returns a query and the number of its columns.
+    # Shapes: each returns a query and the types of its columns.
 
-    def _plain(self) -> tuple[Node, int]:
+    def _plain(self) -> tuple[Node, list[str]]:
         source = self._source()
         items = [self._expressions.any(source.scope, 2) for _ in range(self._drawn.randint(1, 4))]
         if self._chance("scalar subquery", 0.2):
@@ -191,10 +193,10 @@ class Queries:
             value = self._expressions.aggregate(inner, f"{alias}.id", 1)
             text = f"(select {{0}} from side as {alias} where {{1}} = {{2}})"
             items.append(filled(value.kind, text, [value, *pair], "scalar subquery"))
-        distinct = self._chance("distinct", 0.2) and all(one.kind in ORDERED.split() for one in items)
+        distinct = self._chance("distinct", 0.2) and _IDENTICAL.issuperset(one.kind for one in items)
         return self._select(items, source, [self._where(source.scope)], "distinct " if distinct else "")
 
-    def _grouped(self) -> tuple[Node, int]:
+    def _grouped(self) -> tuple[Node, list[str]]:
         source = self._source()
         kinds = self._drawn.sample(_GROUPED, self._drawn.randint(0, 2))
         groups = [self._expressions.of(kind, source.scope, self._drawn.choice([0, 0, 1])) for kind in kinds]
@@ -217,13 +219,13 @@ class Queries:
             tail.append(filled("having", " having count(*) > 1", [], "having", optional=True))
         return self._select([*groups, *aggregates], source, tail)
 
-    def _windowed(self) -> tuple[Node, int]:
+    def _windowed(self) -> tuple[Node, list[str]]:
         source = self._source()
         items = [self._expressions.window(source.scope, source.key, 1) for _ in range(self._drawn.randint(1, 2))]
         items.append(self._expressions.any(source.scope, 1))
         return self._select(items, source, [self._where(source.scope)])
 
-    def _set_operation(self) -> tuple[Node, int]:
+    def _set_operation(self) -> tuple[Node, list[str]]:
         kinds = [self._drawn.choice(_SET_TYPES) for _ in range(self._drawn.randint(1, 3))]
         sides = []
         for _ in range(2):
@@ -233,18 +235,18 @@ class Queries:
             sides.append(self._select(items, source, [self._where(source.scope)])[0])
         construct = self._pick("union", "union all", "intersect", "except", "intersect all", "except all")
         if not construct:
-            return sides[0], len(kinds)
-        return filled("query", f"{{0}} {construct} {{1}}", sides, construct), len(kinds)
+            return sides[0], kinds
+        return filled("query", f"{{0}} {construct} {{1}}", sides, construct), kinds
 
-    def _distinct_on(self) -> tuple[Node, int]:
+    def _distinct_on(self) -> tuple[Node, list[str]]:
         source = self._source()
         kind = self._drawn.choice([one for one in ("int4", "text", "bool", "date") if one in source.scope])
         on, item = self._expressions.column(kind, source.scope), self._expressions.any(source.scope, 1)
         text = f"select distinct on ({{0}}) {{0}} as x0, {{1}} as x1 from {{2}} order by {{0}}, {source.key}"
         inner = filled("query", text, [on, item, source.node], "distinct on")
-        return filled("query", "select * from ({0}) as q", [inner]), 2
+        return filled("query", "select * from ({0}) as q", [inner]), [kind, item.kind]
 
-    def _unnested(self) -> tuple[Node, int]:
+    def _unnested(self) -> tuple[Node, list[str]]:
         construct = self._pick("unnest", "ordinality", "generate_series")
         source = self._table(0)
         alias = self._new_alias()
@@ -266,36 +268,41 @@ class Queries:
             items.append(leaf("int8", f"{alias}.o"))
         return self._select(items, _Source(node, scope, source.key), [])
 
-    def _values(self) -> tuple[Node, int]:
+    def _values(self) -> tuple[Node, list[str]]:
         rows = [
             filled("row", "({0}, {1})", [self._expressions.of("int4", {}, 1), self._expressions.of("text", {}, 1)])
             for _ in range(self._drawn.randint(1, 3))
         ]
-        return filled("query", "select x0, x1 from (values {0}) as q(x0, x1)", [listed("rows", rows)], "values"), 2
+        return filled("query", "select x0, x1 from (values {0}) as q(x0, x1)", [listed("rows", rows)], "values"), [
+            "int4",
+            "text",
+        ]
 
-    def _select(self, items: Sequence[Node], source: _Source, tail: Sequence[Node], head: str = "") -> tuple[Node, int]:
+    def _select(
+        self, items: Sequence[Node], source: _Source, tail: Sequence[Node], head: str = ""
+    ) -> tuple[Node, list[str]]:
         named = [filled("item", f"{{0}} as x{number}", [item]) for number, item in enumerate(items)]
         rest = "".join(f"{{{number + 2}}}" for number in range(len(tail)))
         text = f"select {head}{{0}} from {{1}}{rest}"
         node = filled("query", text, [listed("items", named), source.node, *tail], "distinct" if head else "")
-        return node, len(items)
+        return node, [item.kind for item in items]
 
-    def _ordered(self, node: Node, columns: int) -> tuple[Node, bool]:
+    def _ordered(self, node: Node, kinds: Sequence[str]) -> Node:
+        """Add ORDER BY over all columns, and LIMIT where rows that are equal for it are the same."""
         if not self._chance("order by", 0.3):
-            return node, False
+            return node
         keys = []
-        for number in range(columns):
+        for number in range(len(kinds)):
             way = self._drawn.choice(["", "", " desc", " asc"])
             nulls = self._pick("nulls first", "nulls last") if self._drawn.random() < 0.3 else ""
             keys.append(leaf("key", f"x{number}{way} {nulls}".rstrip(), nulls))
         text, construct = "select * from ({0}) as q order by {1}", "order by"
-        if self._chance("limit", 0.6):
+        if _IDENTICAL.issuperset(kinds) and self._chance("limit", 0.8):
             text, construct = f"{text} limit {self._drawn.randint(0, 6)}", "limit"
             if self._chance("offset", 0.3):
                 text, construct = f"{text} offset {self._drawn.randint(0, 3)}", "offset"
-        return filled(
-            "query", text, [node, filled("keys", ", ".join(f"{{{n}}}" for n in range(columns)), keys)], construct
-        ), True
+        listing = filled("keys", ", ".join(f"{{{number}}}" for number in range(len(keys))), keys)
+        return filled("query", text, [node, listing], construct)
 
 
 def _cast(kind: str) -> str:

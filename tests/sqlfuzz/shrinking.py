@@ -36,9 +36,9 @@ class Shrinker:
         self._postgres = postgres
         self._views = views
 
-    def shrunk(self, node: Node, written: Callable[[Node], str], *, ordered: bool = False) -> Case | None:
+    def shrunk(self, node: Node, written: Callable[[Node], str]) -> Case | None:
         """Return the smallest case found; None if the difference does not show again."""
-        outcome = self._outcome(written(node), ordered=ordered)
+        outcome = self._outcome(written(node))
         if outcome is None:
             return None
         tries = _TRIES_MAX
@@ -49,40 +49,40 @@ class Shrinker:
                 if str(one) == str(node) or len(str(one)) > len(str(node)):
                     continue
                 tries -= 1
-                smallest = self._outcome(written(one), ordered=ordered)
+                smallest = self._outcome(written(one))
                 if smallest is not None:
                     found, outcome = one, smallest
                     break
                 if tries <= 0:
                     break
         sql = written(node)
-        rows, outcome = self._rows(sql, outcome, ordered=ordered)
+        rows, outcome = self._rows(sql, outcome)
         return Case(node, sql, rows, outcome)
 
-    def _outcome(self, sql: str, *, ordered: bool) -> Outcome | None:
-        found = compared(self._postgres, self._views, sql, ordered=ordered)
+    def _outcome(self, sql: str) -> Outcome | None:
+        found = compared(self._postgres, self._views, sql)
         return found if found.result in DIFFERENCES else None
 
-    def _rows(self, sql: str, outcome: Outcome, *, ordered: bool) -> tuple[dict[str, list[int]], Outcome]:
+    def _rows(self, sql: str, outcome: Outcome) -> tuple[dict[str, list[int]], Outcome]:
         rows = {table: list(range(1, count + 1)) for table, count in ROWS.items() if table in sql}
         try:
             for table in tuple(rows):
                 step = len(rows[table])
                 while step:
-                    step, outcome = self._without(rows, table, step, sql, outcome, ordered=ordered)
+                    step, outcome = self._without(rows, table, step, sql, outcome)
         finally:
             self._limit({})
         return rows, outcome
 
     def _without(
-        self, rows: dict[str, list[int]], table: str, step: int, sql: str, outcome: Outcome, *, ordered: bool
+        self, rows: dict[str, list[int]], table: str, step: int, sql: str, outcome: Outcome
     ) -> tuple[int, Outcome]:
         """Remove the first piece of so many rows that the difference does not need; return the next size of a piece."""
         present = rows[table]
         for start in range(0, len(present), step):
             kept = present[:start] + present[start + step :]
             self._limit({**rows, table: kept})
-            found = self._outcome(sql, ordered=ordered)
+            found = self._outcome(sql)
             if found is not None:
                 rows[table] = kept
                 return min(step, len(kept)), found
