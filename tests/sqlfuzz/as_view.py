@@ -24,6 +24,7 @@ from cdc.model.progress_record import SchemaColumn, SchemaRecord
 from sinks.warehouse.lake.manifest import TableState
 from sinks.warehouse.log.decoding import cast
 from sinks.warehouse.log.lake_columns import LakeTable, lake_table
+from sinks.warehouse.spark.frames import frame_of_rows
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, bind, parse_view
 from sinks.warehouse.views.view_errors import check_columns
@@ -173,7 +174,9 @@ def _frame(spark: SparkSession, postgres: Postgres, table: LakeTable, record: Sc
         ]
         for row in answer.rows
     ]
-    read = spark.createDataFrame(texts, ", ".join(f"`{column.name}` string" for column in table.columns))
+    names = [column.name for column in table.columns]
+    columns = [pa.array(column, pa.string()) for column in zip(*texts, strict=True)]
+    read = frame_of_rows(spark, pa.Table.from_arrays(columns, names=names))
     return read.select(
         *(cast(fn.col(column.name), column, {}, fn.lit(""), None).alias(column.name) for column in table.columns)
     )

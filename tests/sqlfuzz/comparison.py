@@ -54,7 +54,7 @@ def of_postgres(kind: str, text: str | None) -> Any:
     if kind == "bytea":
         return bytes.fromhex(text[2:])
     if kind == "timestamptz":
-        return text.removesuffix("+00")
+        return text.replace("+00", "", 1)  # before BC
     if kind.startswith("_"):
         return _array(kind[1:], text)
     return text

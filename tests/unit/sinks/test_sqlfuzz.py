@@ -31,6 +31,8 @@ from tests.sqlfuzz.unsolved import UNSOLVED
         ("bool", "t", True),
         ("bpchar", "ab  ", "ab  "),
         ("bytea", r"\x00ff", b"\x00\xff"),
+        ("timestamptz", "2024-02-29 12:00:00+00", "2024-02-29 12:00:00"),
+        ("timestamptz", "0001-12-13 00:00:00+00 BC", "0001-12-13 00:00:00 BC"),
         ("_int4", "{1,NULL}", [1, None]),
         ("_text", '{"",NULL,"NULL","a\\"b"}', ["", None, "NULL", 'a"b']),
         ("_text", "{a}", '["a"]'),
