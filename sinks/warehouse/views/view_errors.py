@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from cdc.errors import SparkFailed, TailraceError, ViewRefused
@@ -44,6 +45,21 @@ def check_columns(view: BoundView, frame: DataFrame) -> None:
             raise _refused(
                 view, f"column {column.name!r} has type {kind}, which tables of the lake do not support", "cast it"
             )
+
+
+def check_types(view: BoundView, columns: Mapping[str, Mapping[str, str]]) -> None:
+    """Check that inputs have the types that the view was translated for. Raises ViewRefused.
+
+    Args:
+        view: the view.
+        columns: temporary view -> column, in lower case -> its Spark type.
+    """
+    for name, wanted in view.relies_on.items():
+        for column, kind in wanted.items():
+            have = columns[name].get(column.lower())
+            if have != kind:
+                shown = sql_name(view.tables[name]) if name in view.tables else view.views[name]
+                raise _refused(view, f"{shown}.{column} is {have or 'missing'}, not {kind}", "cast it in that view")
 
 
 def _unstorable(kind: DataType) -> str:
