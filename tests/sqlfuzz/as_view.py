@@ -6,8 +6,6 @@ decoded as a cut does, and written to a Parquet file.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -21,12 +19,14 @@ from pyspark.errors import PySparkException
 from cdc.encode.values import EncodeOptions, resolve
 from cdc.errors import ViewRefused
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
+from sinks.warehouse.driver import types_stored
 from sinks.warehouse.lake.manifest import TableState
 from sinks.warehouse.log.decoding import cast
 from sinks.warehouse.log.lake_columns import LakeTable, lake_table
 from sinks.warehouse.spark.frames import frame_of_rows
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, bind, parse_view
+from sinks.warehouse.views.meaning.lake_types import Types, types_of
 from sinks.warehouse.views.view_errors import check_columns
 from tests.sqlfuzz.moments import day_text, moment_text
 from tests.sqlfuzz.on_postgres import Raised
@@ -55,17 +55,12 @@ class Views:
             made.coalesce(1).write.parquet(place)
             self._frames[f"mirror/public.{table}"] = spark.read.schema(made.schema).parquet(place)
         self._limited: dict[str, DataFrame] = {}
-        self._types = _bound_types(postgres)
-
-    @property
-    def typed(self) -> bool:
-        """Whether the product knows PostgreSQL's types of the columns that a view reads."""
-        return bool(self._types)
+        self._types = _types(postgres)
 
     def read(self, sql: str) -> BoundView | str:
         """Read and bind a view; return why it is refused, without its details."""
         try:
-            (bound,) = bind([parse_view(_FILE, _HEADER + sql)], list(self._frames), *self._types)
+            (bound,) = bind([parse_view(_FILE, _HEADER + sql)], list(self._frames), self._types)
         except ViewRefused as error:
             return _reason(str(error))
         return bound
@@ -101,19 +96,14 @@ def _cause(error: Py4JJavaError) -> str:
     return str(found.toString()).splitlines()[0]
 
 
-def _bound_types(postgres: Postgres) -> tuple[Any, ...]:
-    """Return the types of the tables' columns as `bind` takes them; empty for a product without types."""
-    if importlib.util.find_spec("sinks.warehouse.views.meaning") is None:
-        return ()
-    driver: Any = importlib.import_module("sinks.warehouse.driver")
-    lake_types: Any = importlib.import_module("sinks.warehouse.views.meaning.lake_types")
-    state: Any = TableState
+def _types(postgres: Postgres) -> Types:
+    """Return PostgreSQL's types of the tables' columns, as a manifest of a lake would have them."""
     states = {}
     for table in TABLES:
         record = _record(table, postgres.modifiers(table))
-        columns = driver.types_stored(record, lake_table(record))
-        states[f"mirror/public.{table}"] = state(version=0, schema_id="00000000", rows=None, columns=columns)
-    return (lake_types.types_of(states),)
+        columns = types_stored(record, lake_table(record))
+        states[f"mirror/public.{table}"] = TableState(version=0, schema_id="00000000", columns=columns)
+    return types_of(states)
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
