@@ -80,6 +80,9 @@ Literals of dates and times must be in ISO 8601.
 | `date_trunc` | {units} | its argument's type; `timestamptz` for a date |
 | `at time zone` | `'UTC'` | `timestamp` or `timestamptz` |
 
+One difference remains: Spark does not compute an operand if the other one is null, so an error of PostgreSQL in such an
+operand (`null <> big::smallint`) is a null here.
+
 An argument that is a position or a length must be a literal.
 
 ## Casts

@@ -359,7 +359,8 @@ def test_views_in_sql_of_postgres_run(spark: SparkSession, tmp_path: Path) -> No
     )
     sql = """-- dialect: postgres
         select o.placed_at::date as "Day", count(*) filter (where note like 'G%') as gifts,
-               coalesce(sum(total), 0)::numeric(20,2) as total, string_agg(note, ',' order by note collate "C") as notes,
+               coalesce(sum(total), 0)::numeric(20,2) as total,
+               string_agg(note, ',' order by note collate "C") as notes,
                extract(year from min(placed_at)) as y, div(max(id), 2) as half
         from Orders as o where placed_at >= '2026-01-01'::timestamptz - interval '1 day'
         group by 1 order by 1"""
@@ -393,7 +394,9 @@ def test_a_time_zone_is_utc_or_refused(spark: SparkSession, tmp_path: Path) -> N
     }
     lake.write(ORDERS, pa.table(moments))
 
-    good = "-- dialect: postgres\nselect (zoned at time zone 'utc')::text as t,\n plain at time zone 'UTC' as z from orders"
+    good = (
+        "-- dialect: postgres\nselect (zoned at time zone 'utc')::text as t, plain at time zone 'UTC' as z from orders"
+    )
     assert run(spark, lake, bound(lake, b=good))["b"] == [{"t": "2026-11-21 12:00:00", "z": NOON}]
     with pytest.raises(ViewRefused, match="time zone other than UTC"):
         bound(lake, c="-- dialect: postgres\nselect zoned at time zone 'Asia/Tokyo' as t from orders")

@@ -31,7 +31,7 @@ from sinks.warehouse.views.macros import Expanded, check_as_of, expand, kinds_of
 from sinks.warehouse.views.meaning.lake_types import Source, Types, sources_of
 from sinks.warehouse.views.meaning.pg_types import PgType
 from sinks.warehouse.views.meaning.queries import translated
-from sinks.warehouse.views.meaning.refusal import NotProven
+from sinks.warehouse.views.meaning.refusal import NotProven, check_spelling
 from sinks.warehouse.views.safety import check_reads
 
 if TYPE_CHECKING:
@@ -408,7 +408,10 @@ class _Binding:
                 hint = "the sink records them at its next cut" if self.types else "they are in a lake that has a cut"
                 what = f"types of the columns of {sql_name(target)} are not known yet"
                 raise _refused(view.file, Finding(what, hint, found.line), construct="unknown types")
-        query = _parse(view.file, bound.sql, "postgres")[1]
+        tokens, query = _parse(view.file, bound.sql, "postgres")
+        finding = check_spelling(tokens)
+        if finding is not None:
+            raise _refused(view.file, finding, construct=finding.message)
         read = {name: self.columns.get(other) for name, other in bound.views.items()}
         sources = sources_of(bound.tables, self.types) | {
             name: Source(columns, name=bound.views[name]) for name, columns in read.items()

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-_DATA_FAULTS: Final = ("22", "42", "P0")  # classes of SQLSTATE: data exception; syntax or access; raise_error
+# Classes of SQLSTATE: feature not supported; data exception; syntax or access; raise_error.
+_DATA_FAULTS: Final = ("0A", "22", "42", "P0")
 _STORED: Final = frozenset(
     {
         "tinyint",

@@ -10,7 +10,7 @@ from sinks.warehouse.views.meaning import known
 from tests.spark.meaning.hostile import COLUMNS
 
 _NUMBERS: Final = ("int2", "int4", "int8", "numeric(15,2)", "numeric(6,4)")
-_TEXTS: Final = ("text", "char(5)")
+_TEXTS: Final = ("text", "char(5)", "varchar(6)")
 _PATTERNS: Final = ("", "%", "a%", "%b", "_", "a_", "%a%", "ä%", "_____", "a    ", "\U0001f600%")
 
 
@@ -171,7 +171,10 @@ def _by_hand() -> Iterator[Case]:
     yield Case("/ literal", f"{number} / 7.0", "numeric(15,2)")
     yield Case("/ small", f"0.0001 / {_column('numeric(6,4)')}", "numeric(6,4)")
     yield Case(
-        "/ round", f"round(100.00 * {number} / ({_column('numeric(15,2)', 'r')}), 3)", "numeric(15,2)", "numeric(15,2)"
+        "/ round",
+        f"round(100.00 * {_column('numeric(6,4)')} / ({_column('numeric(6,4)', 'r')}), 3)",
+        "numeric(6,4)",
+        "numeric(6,4)",
     )
     yield Case("= literal", f"{_column('char(5)')} = 'a'", "char(5)")
     yield Case("= literal", f"{_column('char(5)')} in ('a  ', 'abcde')", "char(5)")

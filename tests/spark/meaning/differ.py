@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,14 +21,13 @@ from sinks.warehouse.views.meaning.inputs_of import Source
 from sinks.warehouse.views.meaning.pg_types import PgType, column_type
 from sinks.warehouse.views.meaning.queries import translated
 from sinks.warehouse.views.meaning.refusal import NotProven
+from tests.spark.meaning.cases import Case
 from tests.spark.meaning.hostile import COLUMNS, LAKE, VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-    from tests.spark.meaning.cases import Case
 
 _BATCH: Final = 40
 _SOURCE: Final = "hostile"
@@ -85,6 +85,16 @@ class Differ:
         for group in groups.values():
             for start in range(0, len(group), _BATCH):
                 yield from self._batch(group[start : start + _BATCH])
+
+    def rows(self, query: str) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
+        """Return the rows of a query in PostgreSQL and in Spark."""
+        case = Case("", "", "int4")
+        wanted = Counter(tuple(_shown(value, case) for value in row) for row in self._rows(query))
+        parsed = sqlglot.parse_one(query, read="postgres")
+        assert isinstance(parsed, exp.Query)
+        table = self._spark.sql(translated(parsed, self.sources, c=False).sql).toArrow()
+        found = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        return wanted, Counter(tuple(_shown(value, case) for value in row) for row in found)
 
     def _batch(self, cases: Sequence[Case]) -> Iterator[Difference]:
         wanted = [self._asked(case) for case in cases]

@@ -50,6 +50,7 @@ VALUES: Final[dict[str, tuple[str | None, ...]]] = {
         ),
         *("e\u0301", "\u00e9", "I", "\u0131", "\u0130", "\t", "a\nb", "00", "~", "Z", "_"),
     ),
+    "varchar(6)": (None, "", "a", "a ", "ab   ", "A", "abcde", "\u00e4"),
     "char(5)": (None, "     ", "a    ", "A    ", "ab   ", "abcde", " a   ", "ä    ", "a\t   "),
     "date": (
         None,
@@ -98,6 +99,7 @@ LAKE: Final = {
     "float4": ("float4", -1, "float"),
     "bool": ("bool", -1, "boolean"),
     "text": ("text", -1, "string"),
+    "varchar(6)": ("varchar", 10, "string"),
     "char(5)": ("bpchar", 9, "string"),
     "date": ("date", -1, "date"),
     "timestamp": ("timestamp", -1, "timestamp_ntz"),

@@ -10,6 +10,7 @@ import pytest
 from tests.fixtures.servers.running_servers import fresh_database
 from tests.spark.meaning.cases import cases
 from tests.spark.meaning.differ import Differ
+from tests.spark.meaning.queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,3 +35,14 @@ def test_what_is_known_to_be_equal_is_equal(differ: Differ) -> None:
     found = [str(one) for one in differ.differences(every)]
 
     assert not found, "\n".join(found)
+
+
+@pytest.mark.timeout(600)
+def test_aggregates_windows_and_clauses_are_equal(differ: Differ) -> None:
+    wrong = {}
+    for _, query in queries():
+        wanted, found = differ.rows(query)
+        if wanted != found:
+            wrong[query] = sorted((wanted - found).elements())[:3], sorted((found - wanted).elements())[:3]
+
+    assert not wrong, "\n".join(f"{query}: PostgreSQL {one}, Spark {other}" for query, (one, other) in wrong.items())

@@ -61,7 +61,8 @@ def rows(chance: random.Random) -> dict[str, list[tuple[object, ...]]]:
             for n in range(60)
         ],
     }  # fmt: skip
-    orders, lines = [], []
+    orders: list[tuple[object, ...]] = []
+    lines: list[tuple[object, ...]] = []
     for n in range(400):
         day = _FIRST + timedelta(days=chance.randint(0, 2400))
         comment = chance.choice(("special packages requests", "fast"))

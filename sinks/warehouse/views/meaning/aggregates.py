@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from sinks.warehouse.views.meaning import decimals
-from sinks.warehouse.views.meaning.coercion import refuse_order, unpadded
+from sinks.warehouse.views.meaning.coercion import coerced, refuse_order, unpadded
 from sinks.warehouse.views.meaning.conditions import check_order
 from sinks.warehouse.views.meaning.known import AGGREGATES, CONT_FRACTIONS
 from sinks.warehouse.views.meaning.pg_types import (
@@ -62,6 +62,8 @@ def aggregate(walk: Expressions, node: exp.Expr, tail: str) -> Typed:
     if isinstance(value, exp.Order):
         raise NotProven(node, f"uses {name}() with order by", "remove order by: it has no effect")
     found = walk.of(value)
+    if found.type.name == "varchar":
+        found = coerced(node, found, TEXT)
     if name == "count" and not distinct and found.type.name != "unknown":
         return Typed(f"count({found.sql}){tail}", INT8)
     _check(node, name, found)
@@ -132,7 +134,7 @@ def _joined(
 ) -> Typed:
     separator = node.args.get("separator")
     text = walk.of(separator).sql if isinstance(separator, exp.Literal) else ""
-    if distinct or not text or found.type.name not in {"text", "bpchar"} or " over (" in tail:
+    if distinct or not text or found.type.name not in TEXTS or " over (" in tail:
         raise NotProven(node, f"uses string_agg({found.type}) in this form", "write string_agg(text, ',' order by ...)")
     order = ", ".join(sorted_by(key, ordered) for key, ordered in keys)
     return Typed(f"listagg({unpadded(found).sql}, {text}) within group (order by {order}){tail}", TEXT)

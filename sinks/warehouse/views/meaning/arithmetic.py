@@ -11,12 +11,14 @@ from sinks.warehouse.views.meaning.casts import as_text
 from sinks.warehouse.views.meaning.coercion import common
 from sinks.warehouse.views.meaning.pg_types import DATE, INT4, INTEGERS, TEXT, TEXTS, TIMES, PgType
 from sinks.warehouse.views.meaning.refusal import NotProven
-from sinks.warehouse.views.meaning.typed import Typed
+from sinks.warehouse.views.meaning.typed import Typed, raising
 
 if TYPE_CHECKING:
     from sinks.warehouse.views.meaning.expressions import Expressions
 
 _NUMBERS: Final = frozenset({*INTEGERS, "numeric"})
+_FIRST_DAY: Final = -719_162  # 0001-01-01 in days since 1970-01-01
+_LAST_DAY: Final = 2_932_896  # 9999-12-31
 _OPERATORS: Final[dict[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 
 
@@ -58,15 +60,24 @@ def _dates(node: exp.Expr, operator: str, left: Typed, right: Typed) -> Typed:
         return Typed(f"datediff({left.sql}, {right.sql})", INT4)
     days = ("int2", "int4")
     if left.type == DATE and right.type.name in days and operator in {"+", "-"}:
-        name = "date_add" if operator == "+" else "date_sub"
-        return Typed(f"{name}({left.sql}, {right.sql})", DATE)
+        return _moved(left.sql, operator, right.sql)
     if right.type == DATE and left.type.name in days and operator == "+":
-        return Typed(f"date_add({right.sql}, {left.sql})", DATE)
+        return _moved(right.sql, operator, left.sql)
     raise NotProven(
         node,
         f"computes {left.type} {operator} {right.type}",
         "write date - date, date + integer, or + interval '1 day'",
     )
+
+
+def _moved(day: str, operator: str, days: str) -> Typed:
+    """Return a date some days later or earlier. Spark's date_add goes on beyond the last day that it can store."""
+    number = f"(unix_date({day}) {operator} {days})"
+    moved = f"date_from_unix_date({number})"
+    failed = raising("date out of range", "date")
+    fits = f"{number} between {_FIRST_DAY} and {_LAST_DAY}"
+    empty = f"{day} is null or {days} is null"
+    return Typed(f"case when {empty} then cast(null as date) when {fits} then {moved} else {failed} end", DATE)
 
 
 def _concatenated(walk: Expressions, node: exp.DPipe) -> Typed:

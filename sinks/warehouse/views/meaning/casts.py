@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
@@ -79,7 +80,7 @@ def target(node: exp.DataType) -> PgType:
         return numeric(sizes[0], sizes[1] if sizes[1:] else 0)
     if kind in {_T.VARCHAR, _T.CHAR, _T.BPCHAR}:
         if kind == _T.VARCHAR:
-            return PgType("varchar", length=sizes[0]) if sizes else TEXT
+            return PgType("varchar", length=sizes[0] if sizes else 0)
         return PgType("bpchar", length=sizes[0] if sizes else 1)
     found = _TYPES.get(kind)
     if found is None or sizes:
@@ -117,15 +118,15 @@ def _sized(node: exp.Expr, found: Typed, kind: PgType) -> Typed:  # noqa: ARG001
 
 def _text(node: exp.Expr, found: Typed, kind: PgType) -> Typed:
     if kind.name == "text":
-        return unpadded(found)
+        return coerced(node, found, TEXT)
     if found.type.name == kind.name == "bpchar" and found.type.length == kind.length:
         return found
     text = unpadded(found)
     if kind.name == "bpchar":
         raise NotProven(node, "casts to char(n)", "cast to text")
     if not kind.length:
-        return text
-    return Typed(f"substring({text.sql}, 1, {kind.length})", TEXT, c=text.c)
+        return replace(text, type=PgType("varchar"))
+    return Typed(f"substring({text.sql}, 1, {kind.length})", PgType("varchar"), c=text.c)
 
 
 HANDLERS: Final[dict[type[exp.Expr], Any]] = {exp.Cast: _cast}

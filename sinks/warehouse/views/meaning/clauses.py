@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.views.meaning.relation import Selected
 
 
+_NO_EMPTY_SET: Final = "write grouping sets without (), and the total as another select with union all"
 _SETS: Final[dict[type[exp.Expr], str]] = {
     exp.Rollup: "rollup",
     exp.Cube: "cube",
@@ -38,6 +39,11 @@ def group_by(walk: Expressions, group: exp.Group, columns: Sequence[Selected]) -
         if len(keys) > 1:
             raise NotProven(group, "combines columns with grouping sets", "write all of them as grouping sets")
         (found,) = keys
+        # Spark has no row for the empty set if there are no rows; PostgreSQL has one.
+        if not isinstance(found, exp.GroupingSets) or any(
+            isinstance(one, exp.Tuple) and not one.expressions for one in found.expressions
+        ):
+            raise NotProven(group, "groups by the empty set (rollup, cube, or ())", _NO_EMPTY_SET)
         sets = [_set(walk, one, columns) for one in found.expressions]
         return f" group by {_SETS[type(found)].replace('_', ' ')} ({', '.join(sets)})"
     return f" group by {', '.join(_key(walk, one, columns) for one in keys)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import uuid
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -54,6 +55,11 @@ def compared(node: exp.Expr, left: Typed, right: Typed, *, order: bool) -> tuple
     c = left.c or right.c
     if left.type.name in INTEGERS and right.type.name in INTEGERS:
         return left, right  # Spark compares integers of all widths
+    if {left.type.name, right.type.name} == {"varchar", "bpchar"}:
+        # PostgreSQL compares them as char(n): without blanks at the end of either.
+        if order and not c:
+            refuse_order(node)
+        return _trimmed(left), _trimmed(right)
     (left, right), kind = common(node, [left, right])
     check_comparable(node, kind)
     if kind.name == "numeric":
@@ -63,6 +69,10 @@ def compared(node: exp.Expr, left: Typed, right: Typed, *, order: bool) -> tuple
     if kind.name == "enum" and order:
         raise NotProven(node, "orders an enum, whose order is not in the log", "compare it with = or in (...)")
     return unpadded(left), unpadded(right)
+
+
+def _trimmed(found: Typed) -> Typed:
+    return found.of(f"rtrim({found.sql})", TEXT)
 
 
 def check_comparable(node: exp.Expr, kind: PgType) -> None:
@@ -105,7 +115,7 @@ def coerced(node: exp.Expr, found: Typed, kind: PgType) -> Typed:
     if name == "float8" and have.name in {*INTEGERS, *FLOATS, "numeric"}:
         return found.of(f"cast({found.sql} as double)", FLOAT8)
     if name == "text" and have.name in TEXTS:
-        return unpadded(found).of(unpadded(found).sql, TEXT) if have.name == "bpchar" else found
+        return unpadded(found) if have.name == "bpchar" else replace(found, type=TEXT)
     if name == "bpchar" and have.name == "bpchar":
         return found
     if name in TIMES and have.name in TIMES and _TIMES_ORDER.index(have.name) < _TIMES_ORDER.index(name):
@@ -205,7 +215,7 @@ def _wider(node: exp.Expr, a: PgType, b: PgType) -> PgType:
         return _numeric(numeric(INTEGERS[whole.name], 0), other)
     if names & FLOATS and names <= {*INTEGERS, *FLOATS, "numeric"}:
         return FLOAT8
-    if names <= TEXTS:
+    if names <= TEXTS and names != {"varchar", "bpchar"}:
         return TEXT
     if names <= TIMES:
         return max((a, b), key=lambda kind: _TIMES_ORDER.index(kind.name))
@@ -221,6 +231,11 @@ def _numeric(a: PgType, b: PgType) -> PgType:
 
 def unified(node: exp.Expr, found: list[Typed]) -> tuple[list[Typed], PgType]:
     """As `common`, for values of one result: a numeric has one decimal type, and char(n) one length."""
+    names = {one.type.name for one in found}
+    if "bpchar" in names and names & {"text", "varchar"}:
+        raise NotProven(
+            node, "combines char(n) with text", "cast char(n) to text: which type it becomes depends on order"
+        )
     found, kind = common(node, found)
     if kind.name == "numeric":
         if kind.scale + max(one.type.precision - one.type.scale for one in found) > 38:

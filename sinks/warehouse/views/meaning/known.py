@@ -124,7 +124,7 @@ CONT_FRACTIONS: Final = frozenset({0.0, 0.25, 0.5, 0.75, 1.0})
 
 CLAUSES: Final = (
     "select, select distinct, distinct on with order by",
-    "where, group by, rollup, cube, grouping sets, having",
+    "where, group by, grouping sets without the empty set, having",
     "order by with limit and offset",
     "join: inner, left, right, full and cross, with on",
     "lateral subqueries",

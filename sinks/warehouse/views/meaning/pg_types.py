@@ -113,8 +113,6 @@ def column_type(name: str, modifier: int, lake: str) -> PgType:
         modifier: PostgreSQL's type modifier.
         lake: Spark's type of the column in the lake.
     """
-    if name in {"varchar", "name"} and lake == "string":
-        return TEXT if name == "varchar" else PgType(name)
     if name == "bpchar":
         if modifier <= _HEADER:
             return PgType("char without a length")  # equal values may have different padding
