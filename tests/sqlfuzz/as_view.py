@@ -7,6 +7,7 @@ decoded as a cut does, and written to a Parquet file.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,8 @@ class Views:
     """A Spark session with the fuzzer's tables."""
 
     def __init__(self, spark: SparkSession, postgres: Postgres, folder: Path) -> None:
+        # pyspark logs each error of a query with the stack of the JVM, and most of them are expected here.
+        logging.getLogger("SQLQueryContextLogger").disabled = True
         self._spark = spark
         self._frames: dict[str, DataFrame] = {}
         for table in TABLES:

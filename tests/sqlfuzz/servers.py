@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -22,8 +21,6 @@ from tests.sqlfuzz.on_postgres import Postgres
 @contextmanager
 def sides() -> Iterator[tuple[Postgres, Views]]:
     """Yield both sides with their tables; everything is gone afterwards."""
-    # pyspark logs each error of an analysis with the stack of the JVM.
-    logging.getLogger("SQLQueryContextLogger").disabled = True
     with ExitStack() as cleanup:
         options = {"postgres": ServerOptions(fast_start=True, settings={"fsync": "off"})}
         stack = Stack(f"sqlfuzz-{os.getpid()}", ("postgres",), options=options)
