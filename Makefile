@@ -176,6 +176,8 @@ fuzz: setup ## run every property, including decoders, with new seeds for ten mi
 
 ddl-storm: setup ## run ten minutes of random DDL on all tables under capture; TAILRACE_DDL_STORM_S=n for another time
 	TAILRACE_DDL_STORM_S=$${TAILRACE_DDL_STORM_S:-600} $(PYTEST) -s tests/faults/test_ddl_storm.py
+sql-fuzz: setup ## compare 100,000 random expressions and 5,000 queries as views with PostgreSQL; prints seed and counts
+	$(BIN)/python -m tests.sqlfuzz
 
 signal-fuzz: setup ## send 20,000 random and hostile signals to capture; measures latencies before and during
 	TAILRACE_SIGNAL_FUZZ=$${TAILRACE_SIGNAL_FUZZ:-20000} $(PYTEST) -s --timeout 3600 tests/faults/test_signal_fuzz.py

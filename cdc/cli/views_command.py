@@ -20,7 +20,10 @@ from cdc.clock import SystemClock
 from cdc.errors import EXIT_OK, UsageError, ViewRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sinks.warehouse.read.lake_reader import At, ViewSummary
+    from sinks.warehouse.views.definition import View
 
 _LIMIT: Final = 20
 _NOT_YET: Final = "not published yet"
@@ -125,7 +128,7 @@ def sql(
         raise UsageError(
             f"no view {name} in the folder of views", hint=f"available: {', '.join(sorted(views)) or 'no views'}"
         )
-    text = view.spark_sql if translated else view.sql
+    text = _translated(config_path, lake_text, name, list(views.values())) if translated else view.sql
     if as_json:
         output.show_json(
             {"name": name, "file": str(view.file), "dialect": view.dialect, "late": view.late, "sql": text}
@@ -133,6 +136,18 @@ def sql(
     else:
         output.show_script(text if text.endswith("\n") else text + "\n")
     return EXIT_OK
+
+
+def _translated(config_path: Path | None, lake_text: str | None, name: str, views: Sequence[View]) -> str:
+    """Return a view as Spark runs it. PostgreSQL's SQL needs the types of the columns it reads, from the lake."""
+    own = next(view for view in views if view.name == name)
+    if own.dialect == "spark":
+        return own.plain
+    from sinks.warehouse.read.lake_reader import Lake
+    from sinks.warehouse.read.planning_report import planned
+
+    lake = Lake(choose_lake(config_path, lake_text).location)
+    return planned(lake, lake.manifest(), views, name).view.sql
 
 
 def _show(found: LakeChoice, name: str, at: At, *, limit: int, where: str, as_json: bool) -> int:

@@ -61,6 +61,7 @@ class TableSchema:
                 type_modifier=column.type_modifier,
                 encoding=encoding.encoding,
                 key=index in self.key,
+                kind="enum" if encoding.enum else "",
             )
             for index, (column, encoding) in enumerate(zip(self.relation.columns, self.encodings, strict=True))
         )

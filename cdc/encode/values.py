@@ -71,6 +71,7 @@ class TypeEncoding:
         known: False if the type, or a type it consists of, is no longer in the catalog, and its text is used.
         element: encoding of the elements of an array; None for the two vector types, which have another text form.
         delimiter: between elements.
+        enum: whether it is an enum, or a domain over one.
     """
 
     name: str
@@ -79,6 +80,7 @@ class TypeEncoding:
     known: bool = True
     element: TypeEncoding | None = None
     delimiter: bytes = b","
+    enum: bool = False
 
 
 def string(text: bytes) -> bytes:
@@ -231,7 +233,8 @@ def _resolve(
             return TypeEncoding(facts.name, *hstore_form(modes))
         if options.hstore == "json":
             return TypeEncoding(facts.name, "hstore_json", hstore_object)
-    return TypeEncoding(facts.name, "string" if facts.kind == "e" else "text", string)
+    is_enum = facts.kind == "e"
+    return TypeEncoding(facts.name, "string" if is_enum else "text", string, enum=is_enum)
 
 
 def _scalar(name: str, options: EncodeOptions, modifier: int, *, in_array: bool) -> tuple[str, Encode]:

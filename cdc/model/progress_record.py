@@ -97,6 +97,7 @@ class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """A column: PostgreSQL's type by name, oid and modifier, and its encoding in JSON.
 
     `fields` are those of a nested document in a published view; its `type` is ``record``, or ``record[]`` for an array.
+    `kind` is ``enum`` for an enum; records of older releases lack it.
     """
 
     name: str
@@ -106,6 +107,7 @@ class SchemaColumn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     encoding: str
     key: bool
     fields: tuple[SchemaColumn, ...] = ()
+    kind: str = ""
 
 
 class KeyColumn(NamedTuple):

@@ -1,4 +1,4 @@
-"""Generates cli.md and types.md in this folder from the commands and the encoders.
+"""Generates cli.md, types.md and view-sql.md in this folder from the commands and the encoders.
 
     python docs/reference/generate_cli.py
 
@@ -15,6 +15,7 @@ from typing import Final, get_args, get_type_hints
 
 import click
 import msgspec
+from view_sql import view_sql_page
 
 from cdc.cli.main import cli
 from cdc.config.debezium_options import CHOICES, MODES
@@ -181,7 +182,7 @@ and the infinities. Options that would give entirely different values are refuse
 
 def pages() -> dict[str, str]:
     """Return file name -> text of every generated page."""
-    return {"cli.md": cli_page(), "types.md": types_page()}
+    return {"cli.md": cli_page(), "types.md": types_page(), "view-sql.md": view_sql_page(_NOTICE)}
 
 
 def cli_page() -> str:

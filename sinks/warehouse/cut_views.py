@@ -6,7 +6,7 @@ versions. Only the driver uses this module.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -14,14 +14,16 @@ from msgspec import structs
 from cdc.telemetry import log
 from sinks.warehouse.cut_plan import left_behind
 from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.table_naming import matching_tables
 from sinks.warehouse.views.definition import BoundView, View, bind_each
 from sinks.warehouse.views.generations import Decided, decide, is_resting, swapped, views_to_run
 from sinks.warehouse.views.keeper import ViewKeeper
+from sinks.warehouse.views.meaning.lake_types import types_of
 
 if TYPE_CHECKING:
     from sinks.warehouse.lake.cut_commit import CutCommit
     from sinks.warehouse.lake.cut_position import CutPosition
-    from sinks.warehouse.lake.manifest import Manifest
+    from sinks.warehouse.lake.manifest import Manifest, TableState
     from sinks.warehouse.parts import LakeParts
 
 
@@ -42,6 +44,11 @@ class CutViews:
     def computing(self) -> str:
         """The view that is being computed; empty if none is."""
         return self._keeper.computing
+
+    def needs_types(self, table: str) -> bool:
+        """Return whether a view in PostgreSQL's SQL may read a lake table."""
+        read = (found.parts for view in self._parts.views if view.dialect == "postgres" for found in view.references)
+        return any(matching_tables(parts, [table]) for parts in read)
 
     def plans(self, manifest: Manifest | None, decided: Decided, end: CutPosition) -> dict[str, str]:
         """Return the plan of each view in the next cut, which ends at `end`."""
@@ -94,16 +101,16 @@ class CutViews:
         self._unpublished = behind
 
     def _bound(
-        self, commit: CutCommit, views: Sequence[View], tables: Collection[str], manifest: Manifest | None
+        self, commit: CutCommit, views: Sequence[View], tables: Mapping[str, TableState], manifest: Manifest | None
     ) -> Iterator[BoundView]:
         """Yield the views that can run. An older SQL text that names a missing table leaves its view behind."""
         own = {view.name for view in self._parts.views}
         files = {view.text_sha for view in self._parts.views}
         left: set[str] = set()
-        for found in bind_each(views, list(tables)):
+        for found in bind_each(views, tables, types_of(tables)):
             if not isinstance(found, BoundView):
                 view, error = found
-                if view.name in own and view.text_sha in files:
+                if view.name in own and view.text_sha in files and "construct" not in error.facts:
                     raise error
                 left.add(view.name)
                 self._keeper.left(commit, view.name, error.message)

@@ -232,9 +232,6 @@ def test_sql_of_a_view_is_printed_as_written_or_as_run(tmp_path: Path, call: Cal
     (tmp_path / "v.sql").write_text(text, encoding="utf-8")
 
     assert call("views", "sql", "v", "--views", tmp_path) == (EXIT_OK, text, "")
-    assert (
-        call("views", "sql", "v", "--views", tmp_path, "--spark")[1] == "SELECT CAST(total AS INT) AS t FROM orders\n"
-    )
     document = json.loads(call("views", "sql", "v", "--views", tmp_path, "--json")[1])
     assert (document["dialect"], document["late"], document["sql"]) == ("postgres", "correct", text)
     assert "available: v" in call("views", "sql", "w", "--views", tmp_path)[2]

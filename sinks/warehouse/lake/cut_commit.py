@@ -206,11 +206,15 @@ class CutCommit:
             return
         self._views[name] = structs.replace(state, reason=reason)
 
-    def describe(self, table: str, *, key: Sequence[str], event_time: str = "") -> None:
+    def describe(
+        self, table: str, *, key: Sequence[str], event_time: str = "", columns: Mapping[str, str] | None = None
+    ) -> None:
         """Record properties of a table that its columns do not show (`TableState`); a missing table is ignored."""
         state = self._tables.get(table)
         if state is not None:
-            self._tables[table] = structs.replace(state, key=tuple(key), event_time=event_time)
+            self._tables[table] = structs.replace(
+                state, key=tuple(key), event_time=event_time, columns=dict(columns or {})
+            )
 
     def forget(self, tables: Collection[str], views: Collection[str]) -> None:
         """Leave tables and views out of the manifest from this cut on."""

@@ -49,6 +49,8 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rows: at this version; None if unknown.
         key: names of its key columns as the log orders them, empty without a key; None if an older release wrote it.
         event_time: the column of a history that says since when a version is valid; empty if none is named.
+        columns: column -> its type (`sinks.warehouse.views.meaning.lake_types`), for a table that a view in
+            PostgreSQL's SQL reads; else empty.
     """
 
     version: _Count
@@ -56,6 +58,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: int | None = None
     key: tuple[str, ...] | None = None
     event_time: str = ""
+    columns: dict[str, str] = {}
 
 
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

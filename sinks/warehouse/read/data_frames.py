@@ -202,11 +202,14 @@ def read_sql(
 
     from sinks.warehouse.spark.sql_guard import guarded
     from sinks.warehouse.views.definition import bind_query, parse_view
+    from sinks.warehouse.views.meaning.lake_types import types_of
     from sinks.warehouse.views.view_errors import failure
 
     lake = Lake(path, storage=storage)
     manifest = lake.manifest(parse_at(at) if isinstance(at, str) else at)
-    bound = bind_query(parse_view(Path("query.sql"), sql), list(manifest.views), list(manifest.tables))
+    bound = bind_query(
+        parse_view(Path("query.sql"), sql), list(manifest.views), manifest.tables, types_of(manifest.tables)
+    )
     query = bound.sql
     mark = f"_{manifest.cut}_{uuid.uuid4().hex[:8]}"
     for name, table in bound.tables.items():

@@ -13,7 +13,8 @@ from sinks.warehouse.lake.manifest import Manifest, PlanRecord
 from sinks.warehouse.lake.table_naming import sql_name
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation
-from sinks.warehouse.views.definition import BoundView, View, bind
+from sinks.warehouse.views.definition import BoundView, View, bind_each
+from sinks.warehouse.views.meaning.lake_types import types_of
 
 if TYPE_CHECKING:
     from sinks.warehouse.read.lake_reader import Lake
@@ -57,7 +58,13 @@ def planned(lake: Lake, manifest: Manifest, views: Sequence[View], name: str) ->
         known = ", ".join(sorted(view.name for view in views)) or "none"
         raise UsageError(f"view {name} does not exist in the folder of views", hint=f"known views: {known}")
     plans: dict[str, ViewPlan] = {}
-    for view in bind(views, list(manifest.tables)):
+    for view in bind_each(views, manifest.tables, types_of(manifest.tables)):
+        if not isinstance(view, BoundView):
+            if view[0].name == name:
+                raise view[1]
+            continue
+        if not set(view.views.values()) <= plans.keys():
+            continue  # it reads a refused view; the named one then fails below
         relations = {one: _table(lake, manifest, one, table) for one, table in view.tables.items()}
         for one, other in view.views.items():
             relations[one] = _view(lake, manifest, one, other, plans[other])
@@ -65,7 +72,7 @@ def planned(lake: Lake, manifest: Manifest, views: Sequence[View], name: str) ->
         if view.name == name:
             shown = {one: sql_name(table) for one, table in view.tables.items()} | dict(view.views)
             return PlannedView(view, plans[name], shown, _refused(view, plans[name], manifest))
-    raise AssertionError("unreachable")
+    raise UsageError(f"view {name} reads a view that is refused", hint="cdc doctor names it")
 
 
 def plans_document(refused: str | None) -> dict[str, Any]:

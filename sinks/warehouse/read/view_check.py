@@ -12,8 +12,9 @@ from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.spark.spark_errors import translating_spark_errors
 from sinks.warehouse.spark.sql_guard import guarded
-from sinks.warehouse.views.definition import BoundView, View, bind
+from sinks.warehouse.views.definition import BoundView, View, bind_each
 from sinks.warehouse.views.estimates import estimated_columns
+from sinks.warehouse.views.meaning.lake_types import types_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -60,7 +61,14 @@ def check_views(
     if unknown:
         known = ", ".join(sorted(manifest.views)) or "none"
         raise UsageError(f"view {unknown[0]} does not exist at cut {manifest.cut}", hint=f"known views: {known}")
-    bound = {view.name: view for view in bind(views, list(manifest.tables))}
+    found = bind_each(views, manifest.tables, types_of(manifest.tables))
+    bound: dict[str, BoundView] = {}
+    refused: dict[str, str] = {}
+    for one in found:
+        if isinstance(one, BoundView):
+            bound[one.name] = one
+        else:
+            refused[one[0].name] = one[1].message
     estimates: dict[str, frozenset[str]] = {}
     for name, view in bound.items():
         of_inputs = (estimates.get(read, frozenset()) for read in view.views.values())
@@ -68,7 +76,10 @@ def check_views(
     wanted = list(names) or sorted(manifest.views)
     with translating_spark_errors("check views"):
         return [
-            _checked(spark, lake, manifest, bound.get(name), name, estimates.get(name, frozenset())) for name in wanted
+            ViewReport(name=name, cut=manifest.views[name].cut, problem=refused[name])
+            if name in refused
+            else _checked(spark, lake, manifest, bound.get(name), name, estimates.get(name, frozenset()))
+            for name in wanted
         ]
 
 

@@ -2,7 +2,8 @@
 
 A view is one SELECT in ``<name>.sql``, in Spark's SQL or, with the first line ``-- dialect: postgres``, in
 PostgreSQL's. It names tables as people do (`orders`, `public.orders`, `history.orders`, `archive.orders`, another
-view); `bind` turns those names into names of one cut's tables. The rest of a text in Spark's SQL runs unchanged.
+view); `bind` turns those names into names of one cut's tables. The rest of a text in Spark's SQL runs unchanged. A text
+in PostgreSQL's SQL is translated then, because its meaning depends on the types of the columns that it reads.
 `sinks.warehouse.views.determinism` refuses queries whose result would differ from run to run.
 """
 
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -19,17 +20,19 @@ from typing import TYPE_CHECKING, Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, UnsupportedError
-from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cdc.errors import ViewRefused
 from sinks.warehouse.lake.table_naming import known_names_hint, matching_tables, quoted, sql_name
-from sinks.warehouse.views.determinism import Finding, check_beginning, check_foreign, check_tree, check_words, line_of
+from sinks.warehouse.views.determinism import Finding, check_beginning, check_tree, check_words, line_of
 from sinks.warehouse.views.header import Header, read_header
 from sinks.warehouse.views.macros import Expanded, check_as_of, expand, kinds_of
+from sinks.warehouse.views.meaning.lake_types import Source, Types, sources_of
+from sinks.warehouse.views.meaning.pg_types import PgType
+from sinks.warehouse.views.meaning.queries import translated
+from sinks.warehouse.views.meaning.refusal import NotProven, check_spelling
 from sinks.warehouse.views.safety import check_reads
-from sinks.warehouse.views.translation import rewritten
 
 if TYPE_CHECKING:
     from cdc.config.settings import Warehouse
@@ -45,7 +48,7 @@ class Reference:
     Attributes:
         parts: as written, from the outermost: ("history", "public", "orders").
         line: in the file.
-        start: start of the name in `View.spark_sql`, in characters.
+        start: start of the name in `View.plain`, in characters.
         end: end of the name, exclusive.
         alias: name of the table in the query if the query gives no alias, which is the last part; empty otherwise.
     """
@@ -69,15 +72,15 @@ class View:
         sql: the file's text.
         file: path of the file.
         header: settings in the comments above the query.
-        spark_sql: `sql` in Spark's dialect, with tables still named as written.
-        references: the tables it reads, in the order of `spark_sql`.
+        plain: `sql` without macros, in the view's dialect, with tables named as written.
+        references: the tables it reads, in the order of `plain`.
     """
 
     name: str
     sql: str
     file: Path
     header: Header
-    spark_sql: str
+    plain: str
     references: tuple[Reference, ...]
 
     @property
@@ -113,6 +116,8 @@ class BoundView:
         tables: name of a temporary view -> lake table, as ``mirror/public.orders``.
         views: name of a temporary view -> another view's name.
         sha: hash of `sql`; if it changes, the view must be recomputed.
+        columns: its columns and their types in PostgreSQL; None for a view in Spark's SQL.
+        relies_on: name of a temporary view -> column -> the Spark type that `sql` was translated for.
     """
 
     view: View
@@ -120,6 +125,8 @@ class BoundView:
     tables: dict[str, str]
     views: dict[str, str]
     sha: str
+    columns: Mapping[str, PgType] | None = None
+    relies_on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -180,48 +187,48 @@ def parse_view(file: Path, sql: str, *, is_stored: bool = False) -> View:
     finding = check_words(tokens) or check_reads(query) or check_tree(query, dialect)
     if finding is not None:
         raise _refused(file, finding)
-    lines = {_folded(_parts(table)): line_of(table) for table in table_names(query)}
-    spark_sql = plain if dialect == "spark" else _translate(file, query)
-    spark = query
-    if dialect != "spark":
-        translated, spark = _parse(file, spark_sql, "spark")
-        finding = check_foreign(translated) or check_reads(spark)
-        if finding is not None:
-            raise _refused(file, finding)
     references = tuple(
-        sorted((_reference(table, lines) for table in table_names(spark)), key=lambda found: found.start)
+        sorted((_reference(table, dialect) for table in table_names(query)), key=lambda found: found.start)
     )
     for found in references:
-        if not spark_sql[found.start : found.end].replace("``", "`").lstrip("`").startswith(found.parts[0].lstrip("`")):
+        shown = plain[found.start : found.end].replace("``", "`").replace('""', '"').lstrip('`"')
+        if not shown.lower().startswith(found.parts[0].lstrip('`"').lower()):
             raise _refused(
                 file, Finding(f"cannot locate {found} in the query", "write the query differently", found.line)
             )
-    return View(file.stem, sql, file, header, spark_sql, references)
+    return View(file.stem, sql, file, header, plain, references)
 
 
-def bind_query(query: View, views: Collection[str], tables: Collection[str]) -> BoundView:
+def bind_query(query: View, views: Collection[str], tables: Collection[str], types: Types | None = None) -> BoundView:
     """Bind a query that is not a view of the lake to these views and lake tables. Raises ViewRefused."""
-    return _bind(query, {view.lower(): view for view in views}, tables)
+    return _Binding({view.lower(): view for view in views}, tables, types or {}).bind(query)
 
 
-def bind_each(views: Sequence[View], tables: Collection[str]) -> Iterator[BoundView | tuple[View, ViewRefused]]:
+def bind_each(
+    views: Sequence[View], tables: Collection[str], types: Types | None = None
+) -> Iterator[BoundView | tuple[View, ViewRefused]]:
     """As `bind`, one view at a time; a refused view is returned with its error."""
-    names = {view.name.lower(): view.name for view in views}
+    binding = _Binding({view.name.lower(): view.name for view in views}, tables, types or {})
     for view in views:
         try:
-            yield _bind(view, names, tables)
+            yield binding.bind(view)
         except ViewRefused as error:
             yield view, error
 
 
-def bind(views: Sequence[View], tables: Collection[str]) -> tuple[BoundView, ...]:
+def bind(views: Sequence[View], tables: Collection[str], types: Types | None = None) -> tuple[BoundView, ...]:
     """Bind views to lake tables (``mirror/public.orders`` ...), in the given order. Raises ViewRefused.
 
     A name means a view, or a mirror by table or by schema and table. The prefixes ``mirror.``, ``history.`` and
     ``archive.`` give the kind. An ambiguous name is refused.
+
+    Args:
+        views: each follows the views it reads.
+        tables: of the lake.
+        types: lake table -> its columns; needed for views in PostgreSQL's SQL.
     """
-    names = {view.name.lower(): view.name for view in views}
-    return tuple(_bind(view, names, tables) for view in views)
+    binding = _Binding({view.name.lower(): view.name for view in views}, tables, types or {})
+    return tuple(binding.bind(view) for view in views)
 
 
 def inputs(view: BoundView) -> frozenset[str]:
@@ -294,17 +301,6 @@ def _dialect_hint(dialect: str) -> str:
     return "it is read as PostgreSQL's SQL, because a comment above the query says so"
 
 
-def _translate(file: Path, query: exp.Query) -> str:
-    try:
-        normal = normalize_identifiers(query.copy(), dialect="postgres")
-        return rewritten(normal).sql("spark", unsupported_level=ErrorLevel.RAISE, comments=False)
-    except UnsupportedError as error:
-        why = str(error).splitlines()[0].rstrip(".")
-        raise _refused(
-            file, Finding(f"uses a feature that Spark SQL lacks: {why}", "write this view in Spark SQL")
-        ) from error
-
-
 def table_names(query: exp.Query) -> list[exp.Table]:
     """Return the tables a query reads: without names of its own WITH, functions in FROM, and names in hints."""
     return [
@@ -341,15 +337,13 @@ def _parts(table: exp.Table) -> tuple[str, ...]:
     return tuple(part.name for part in table.parts)
 
 
-def _folded(parts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(str.lower, parts))
-
-
-def _reference(table: exp.Table, lines: dict[tuple[str, ...], int]) -> Reference:
+def _reference(table: exp.Table, dialect: str) -> Reference:
     spans = [part.meta for part in table.parts]
     parts = _parts(table)
-    line = lines.get(_folded(parts), line_of(table))
-    return Reference(parts, line, spans[0]["start"], spans[-1]["end"] + 1, "" if table.alias else parts[-1])
+    if dialect == "postgres":
+        parts = tuple(part.name if part.args.get("quoted") else part.name.lower() for part in table.parts)
+    alias = "" if table.alias else parts[-1]
+    return Reference(parts, line_of(table), spans[0]["start"], spans[-1]["end"] + 1, alias)
 
 
 def in_order(found: Iterable[View]) -> tuple[View, ...]:
@@ -372,26 +366,69 @@ def in_order(found: Iterable[View]) -> tuple[View, ...]:
     return tuple(views[name] for name in order)
 
 
-def _bind(view: View, names: dict[str, str], tables: Collection[str]) -> BoundView:
-    read_tables: dict[str, str] = {}
-    read_views: dict[str, str] = {}
-    pieces: list[str] = []
-    at = 0
-    for found in view.references:
-        target = _resolve(view, found, names, tables)
-        name = temporary(target)
-        if target.startswith("views/"):
-            read_views[name] = target.removeprefix("views/")
-        else:
-            read_tables[name] = target
-        alias = f" as {quoted(found.alias)}" if found.alias else ""
-        pieces += [view.spark_sql[at : found.start], quoted(name), alias]
-        at = found.end
-    sql = "".join([*pieces, view.spark_sql[at:]])
-    return BoundView(view, sql, read_tables, read_views, hashlib.sha256(sql.encode()).hexdigest())
+@dataclass(slots=True)
+class _Binding:
+    """Binds views in their order, and keeps the columns of those in PostgreSQL's SQL for the views that read them."""
+
+    names: Mapping[str, str]
+    tables: Collection[str]
+    types: Types
+    columns: dict[str, Mapping[str, PgType] | None] = field(default_factory=dict)
+
+    def bind(self, view: View) -> BoundView:
+        """Bind the next view. Raises ViewRefused."""
+        read_tables: dict[str, str] = {}
+        read_views: dict[str, str] = {}
+        pieces: list[str] = []
+        at = 0
+        quote = _pg_quoted if view.dialect == "postgres" else quoted
+        for found in view.references:
+            target = _resolve(view, found, self.names, self.tables)
+            name = temporary(target)
+            if target.startswith("views/"):
+                read_views[name] = target.removeprefix("views/")
+            else:
+                read_tables[name] = target
+            alias = f" as {quote(found.alias)}" if found.alias else ""
+            pieces += [view.plain[at : found.start], quote(name), alias]
+            at = found.end
+        sql = "".join([*pieces, view.plain[at:]])
+        bound = BoundView(view, sql, read_tables, read_views, hashlib.sha256(sql.encode()).hexdigest())
+        if view.dialect == "postgres":
+            bound = self._translated(bound)
+        self.columns[view.name] = bound.columns
+        return bound
+
+    def _translated(self, bound: BoundView) -> BoundView:
+        """Return it in Spark's SQL. Raises ViewRefused for what is not known to be equal there."""
+        view = bound.view
+        for found in view.references:
+            target = _resolve(view, found, self.names, self.tables)
+            if not target.startswith("views/") and target not in self.types:
+                hint = "the sink records them at its next cut" if self.types else "they are in a lake that has a cut"
+                what = f"types of the columns of {sql_name(target)} are not known yet"
+                raise _refused(view.file, Finding(what, hint, found.line), construct="unknown types")
+        tokens, query = _parse(view.file, bound.sql, "postgres")
+        finding = check_spelling(tokens)
+        if finding is not None:
+            raise _refused(view.file, finding, construct=finding.message)
+        read = {name: self.columns.get(other) for name, other in bound.views.items()}
+        sources = sources_of(bound.tables, self.types) | {
+            name: Source(columns, name=bound.views[name]) for name, columns in read.items()
+        }
+        try:
+            spark = translated(query, sources, c=view.header.collation == "C")
+        except NotProven as refused:
+            raise _refused(view.file, refused.finding, construct=refused.finding.message) from refused
+        sha = hashlib.sha256(spark.sql.encode()).hexdigest()
+        return replace(bound, sql=spark.sql, sha=sha, columns=spark.columns, relies_on=spark.used)
 
 
-def _resolve(view: View, found: Reference, names: dict[str, str], tables: Collection[str]) -> str:
+def _pg_quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _resolve(view: View, found: Reference, names: Mapping[str, str], tables: Collection[str]) -> str:
     """Return the lake table or ``views/<name>`` that a name means."""
     meant = matching_tables(found.parts, tables)
     own = names.get(found.parts[0].lower()) if len(found.parts) == 1 else None
@@ -412,8 +449,13 @@ def _explicit(table: str) -> str:
     return f"mirror.{sql_name(table)}" if table.startswith("mirror/") else sql_name(table)
 
 
-def _refused(file: Path, finding: Finding) -> ViewRefused:
+def _refused(file: Path, finding: Finding, **facts: str) -> ViewRefused:
     line = f", line {finding.line}" if finding.line else ""
     return ViewRefused(
-        f"{file}{line}: {finding.message}", hint=finding.hint, view=file.stem, file=str(file), line=finding.line or None
+        f"{file}{line}: {finding.message}",
+        hint=finding.hint,
+        view=file.stem,
+        file=str(file),
+        line=finding.line or None,
+        **facts,
     )

@@ -1,6 +1,7 @@
 """Parses the comments above a view's query: dialect, late policy, plan, key, publishing, swap. Pure.
 
     -- dialect: postgres        the query is PostgreSQL's SQL; default: spark
+    -- collation: C             the database orders text by code points; default: unknown
     -- late: correct            a late row of a published window recomputes the window
     -- plan: affected           how the view is kept: recompute or affected; default: auto, the cheapest
     -- key: order_id, line      columns that identify rows; unique and never null, or the view is left behind
@@ -19,9 +20,10 @@ from typing import Final, Literal
 
 from sinks.warehouse.views.determinism import Finding
 
-_LINE: Final = re.compile(r"--\s*(dialect|late|plan|key|publish|swap)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_LINE: Final = re.compile(r"--\s*(dialect|collation|late|plan|key|publish|swap)\s*:\s*(.*?)\s*", re.IGNORECASE)
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "dialect": ("spark", "postgres"),
+    "collation": ("c",),
     "late": ("correct",),
     "plan": ("auto", "recompute", "affected"),
     "publish": ("topic",),
@@ -40,6 +42,7 @@ class Header:
         key: columns that identify rows, in the order of the topic's key; empty if none are named.
         publish: whether the view is a topic as well.
         swap: when changed SQL becomes active: once it is built, or on request.
+        collation: of the database as its user declares it; empty if unknown.
     """
 
     dialect: str = "spark"
@@ -48,6 +51,7 @@ class Header:
     key: tuple[str, ...] = ()
     publish: bool = False
     swap: Literal["auto", "manual"] = "auto"
+    collation: Literal["", "C"] = ""
 
 
 def read_header(sql: str, *, is_stored: bool = False) -> Header | Finding:
@@ -85,6 +89,8 @@ def read_header(sql: str, *, is_stored: bool = False) -> Header | Finding:
             found, publish_line = replace(found, publish=True), number
         elif name == "swap":
             found = replace(found, swap="manual" if word == "manual" else "auto")
+        elif name == "collation":
+            found = replace(found, collation="C")
         elif name == "plan":
             found = replace(found, plan=word)
         elif name == "late":

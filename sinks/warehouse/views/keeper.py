@@ -25,6 +25,7 @@ from sinks.warehouse.lake.manifest import Manifest, PlanRecord, ViewState
 from sinks.warehouse.lake.plan_run import Run
 from sinks.warehouse.planner.choose import PLANS, choose, measured, usual
 from sinks.warehouse.views.definition import BoundView, View, bind, bind_each, inputs
+from sinks.warehouse.views.meaning.lake_types import types_of
 from sinks.warehouse.views.version_diff import AMONG_MAX, Pin, ReplacedRows
 from sinks.warehouse.views.view_records import check_changed_key, check_key, key_columns
 from sinks.warehouse.views.view_run import CutTables, Kept, PlanBook, Step, run_views
@@ -108,7 +109,7 @@ class ViewKeeper:
         plans = {name: plan for name, plan in plans.items() if plan in PLANS}
         if not self._views:
             return
-        views = bind(self._views, list(commit.tables)) if views is None else views
+        views = bind(self._views, commit.tables, types_of(commit.tables)) if views is None else views
         steps = run_views(
             self._spark,
             self._each(views),
@@ -228,7 +229,7 @@ class ViewKeeper:
 
 def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ...]:
     """Bind the views to the tables of a cut, without those that name a table which does not exist yet."""
-    found = bind_each(views, list(manifest.tables))
+    found = bind_each(views, manifest.tables, types_of(manifest.tables))
     return tuple(one for one in found if isinstance(one, BoundView))
 
 

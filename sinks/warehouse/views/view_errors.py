@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from cdc.errors import SparkFailed, TailraceError, ViewRefused
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-_DATA_FAULTS: Final = ("22", "42", "P0")  # classes of SQLSTATE: data exception; syntax or access; raise_error
+# Classes of SQLSTATE: feature not supported; data exception; syntax or access; raise_error.
+_DATA_FAULTS: Final = ("0A", "22", "42", "P0")
 _STORED: Final = frozenset(
     {
         "tinyint",
@@ -44,6 +46,21 @@ def check_columns(view: BoundView, frame: DataFrame) -> None:
             raise _refused(
                 view, f"column {column.name!r} has type {kind}, which tables of the lake do not support", "cast it"
             )
+
+
+def check_types(view: BoundView, columns: Mapping[str, Mapping[str, str]]) -> None:
+    """Check that inputs have the types that the view was translated for. Raises ViewRefused.
+
+    Args:
+        view: the view.
+        columns: temporary view -> column, in lower case -> its Spark type.
+    """
+    for name, wanted in view.relies_on.items():
+        for column, kind in wanted.items():
+            have = columns[name].get(column.lower())
+            if have != kind:
+                shown = sql_name(view.tables[name]) if name in view.tables else view.views[name]
+                raise _refused(view, f"{shown}.{column} is {have or 'missing'}, not {kind}", "cast it in that view")
 
 
 def _unstorable(kind: DataType) -> str:

@@ -34,7 +34,7 @@ from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, inputs
 from sinks.warehouse.views.incremental import PlanBook, not_run, replacement
 from sinks.warehouse.views.inputs import CutTables, Replacement, ViewInputs
-from sinks.warehouse.views.view_errors import check_columns, failure
+from sinks.warehouse.views.view_errors import check_columns, check_types, failure
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -262,6 +262,7 @@ class _Run:
             self._inputs.add(name, table, self._cut.versions[table])
         for name, other in view.views.items():
             self._inputs.add(name, *self._versions[other])
+        check_types(view, {name: self._inputs.relation(name).columns for name in view.relies_on})
         try:
             frame = guarded(self._spark, view.sql)
             check_columns(view, frame)

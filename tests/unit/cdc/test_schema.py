@@ -96,7 +96,7 @@ def test_record_explains_the_id_to_consumers() -> None:
         "columns": [
             _column("id", "int4", 23, -1, "integer", key=True),
             _column("price", "numeric", 1700, 655366, "decimal", key=False),
-            _column("mood", "public.mood", 20000, -1, "string", key=False),
+            {**_column("mood", "public.mood", 20000, -1, "string", key=False), "kind": "enum"},
         ],
     }
 

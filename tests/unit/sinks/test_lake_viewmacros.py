@@ -8,13 +8,15 @@ import pytest
 
 from cdc.errors import ViewRefused
 from sinks.warehouse.views.definition import bind, inputs, parse_view, read_view
+from sinks.warehouse.views.meaning.pg_types import INT8, TIMESTAMPTZ
 
 _TABLES = ["mirror/public.orders", "archive/shop.public.orders", "history/public.rates", "archive/shop.public.clicks"]
+_TYPES = {table: {"id": INT8, "at": TIMESTAMPTZ} for table in _TABLES}
 _LATE = "from archive.orders o join history.rates r on r.country = o.country and valid_at(r, o)"
 
 
 def parsed(sql: str) -> str:
-    return parse_view(Path("v.sql"), sql).spark_sql
+    return parse_view(Path("v.sql"), sql).plain
 
 
 def test_valid_at_is_the_version_at_the_commit_of_the_event() -> None:
@@ -37,7 +39,7 @@ def test_words_read_the_tables_they_name_in_both_dialects() -> None:
             f"-- dialect: {dialect}\nselect c.id from in_log_order(archive.clicks, at) c"
             " where c.at < watermark(archive.orders, at, interval '5 minutes')"
         )
-        (bound,) = bind([parse_view(Path("v.sql"), sql)], _TABLES)
+        (bound,) = bind([parse_view(Path("v.sql"), sql)], _TABLES, _TYPES)
         assert inputs(bound) == {"archive/shop.public.clicks", "archive/shop.public.orders"}
 
 
@@ -48,7 +50,7 @@ def test_text_of_the_file_stays_as_it_was_written(tmp_path: Path) -> None:
     view = read_view(file)
 
     assert view.sql == f"select o.id {_LATE}"
-    assert "valid_at(" not in view.spark_sql
+    assert "valid_at(" not in view.plain
 
 
 def test_column_or_text_of_that_name_is_left_alone() -> None:

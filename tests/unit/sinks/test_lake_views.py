@@ -11,6 +11,8 @@ from cdc.errors import ViewRefused
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.table_naming import captured_table, sql_name
 from sinks.warehouse.views.definition import BoundView, View, bind, inputs, load_views, parse_view, read_view, temporary
+from sinks.warehouse.views.meaning.pg_types import INT8, TEXT, TIMESTAMPTZ, numeric
+from tests.fixtures.views.pg_columns import types_of_ddl
 from tests.tidy.tree import ROOT
 
 TABLES = [
@@ -25,12 +27,18 @@ TABLES = [
 ]
 
 
+TYPES = {
+    table: {"id": INT8, "note": TEXT, "total": numeric(12, 3), "placed_at": TIMESTAMPTZ}
+    for table in ("mirror/public.orders", "mirror/public.Orders")
+}
+
+
 def view(sql: str, name: str = "v") -> View:
     return parse_view(Path(f"{name}.sql"), sql)
 
 
 def bound(sql: str, tables: list[str] | None = None) -> BoundView:
-    return bind([view(sql)], TABLES if tables is None else tables)[0]
+    return bind([view(sql)], TABLES if tables is None else tables, TYPES)[0]
 
 
 def refusal(sql: str, *, tables: list[str] | None = None) -> ViewRefused:
@@ -149,13 +157,16 @@ def test_tables_of_every_subquery_are_found() -> None:
 
 
 def test_postgres_is_translated() -> None:
-    found = bound("-- dialect: postgres\nselect Id, note ilike '%x%' as x, (total::numeric(10,2)) as t from Orders")
+    sql = "-- dialect: postgres\nselect Id, note like '%x%' as x, total::numeric(10,2) as t from Orders"
+    (found,) = bind([view(sql)], TABLES, TYPES)
 
     name = temporary("mirror/public.orders")
     assert found.view.dialect == "postgres"
     assert found.sql == (
-        f"SELECT id, note ILIKE '%x%' AS x, (CAST(total AS DECIMAL(10, 2))) AS t FROM `{name}` as `orders`"
+        "select `orders`.`id`, (`orders`.`note` like '%x%') as `x`,"
+        f" cast(`orders`.`total` as decimal(10,2)) as `t` from `{name}` as `orders`"
     )
+    assert found.relies_on == {name: {"id": "bigint", "note": "string", "total": "decimal(12,3)"}}
 
 
 def test_an_unknown_table_is_refused_with_what_there_is_and_what_is_near() -> None:
@@ -412,7 +423,11 @@ def test_shipped_views_are_taken_and_shown_in_the_guide() -> None:
     views = load_views(ROOT / "cdc" / "demo" / "views")
     shop = [f"mirror/shop.{table}" for table in ("customers", "products", "orders", "order_lines", "follows", "posts")]
 
-    read = {found.view.name: {table.rpartition(".")[2] for table in inputs(found)} for found in bind(views, shop)}
+    types = types_of_ddl((ROOT / "cdc" / "demo" / "shop.sql").read_text())
+
+    read = {
+        found.view.name: {table.rpartition(".")[2] for table in inputs(found)} for found in bind(views, shop, types)
+    }
     assert read == {
         "daily_revenue": {"orders", "order_lines"},
         "order_document": {"customers", "products", "orders", "order_lines"},
@@ -422,7 +437,7 @@ def test_shipped_views_are_taken_and_shown_in_the_guide() -> None:
     shown = re.findall(r"^```sql\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     assert shown[0] == next(view.sql for view in views if view.name == "daily_revenue")
     assert parse_view(Path("v.sql"), shown[1]).dialect == "postgres"
-    assert bind([parse_view(Path("v.sql"), shown[1])], TABLES)
+    assert bind([parse_view(Path("v.sql"), shown[1])], TABLES, TYPES)
 
 
 def test_a_comment_says_by_which_plan_a_view_is_kept() -> None:

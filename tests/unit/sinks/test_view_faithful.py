@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sqlglot
 from sqlglot import exp
 
 from sinks.warehouse.planner.plan import plan_view
 from sinks.warehouse.planner.relations import Relation
-from sinks.warehouse.views.definition import load_views
+from sinks.warehouse.views.definition import bind, load_views
+from tests.fixtures.views.pg_columns import types_of_ddl
+from tests.fixtures.views.view_workload import SCHEMA
 from tests.tidy.tree import ROOT
 
 T = {"t": Relation("t", {"a": "int", "b": "string", "x": "double"}, ("a",))}
@@ -56,10 +60,13 @@ def test_every_shape_of_the_proof_is_planned_or_says_why_not() -> None:
     keys = {"lines": ("order_id", "line"), "follows": ("follower", "followed"), "products": ("sku",)}
     known = {name: Relation(name, dict.fromkeys(found, ""), keys.get(name, ("id",))) for name, found in columns.items()}
     reasons = {}
-    for view in load_views(ROOT / "tests" / "spark" / "viewshapes" / "views"):
-        plan = plan_view(view.name, view.spark_sql, known)
+    views, types = load_views(ROOT / "tests" / "spark" / "viewshapes" / "views"), types_of_ddl(*SCHEMA)
+    for view in bind(views, list(types), types):
+        read = {name: known[table.rpartition(".")[2]] for name, table in view.tables.items()}
+        read |= {name: known[other] for name, other in view.views.items()}
+        plan = plan_view(view.name, view.sql, {name: replace(one, name=name) for name, one in read.items()})
         reasons[view.name] = plan.reason
-        query = sqlglot.parse_one(view.spark_sql, read="spark")
+        query = sqlglot.parse_one(view.sql, read="spark")
         assert isinstance(query, exp.Query)
         names = query.named_selects
         known[view.name] = Relation(view.name, dict.fromkeys(names, ""), plan.unique)

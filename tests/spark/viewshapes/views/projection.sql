@@ -1,4 +1,4 @@
 -- dialect: postgres
-select id, status, cents * 2 as twice, upper(status) as loud, coalesce(note, '-') as note
+select id, status, cents * 2 as twice, upper(status collate "C") as loud, coalesce(note, '-') as note
 from orders
 where cents > 300 or note is null

@@ -1,4 +1,4 @@
 -- dialect: postgres
 select region, tier, count(*) as n
 from customers
-group by rollup (region, tier)
+group by grouping sets ((region, tier), (region))

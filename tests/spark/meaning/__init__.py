@@ -1,0 +1,1 @@
+"""Entries of the table of known constructs, compared between PostgreSQL and Spark."""

@@ -1,0 +1,55 @@
+"""Random SQL as a view and on PostgreSQL, with a fixed seed and a fresh one. `make sql-fuzz` is the full run."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.sqlfuzz.as_view import Views
+from tests.sqlfuzz.fuzz import Fuzz, refused_rules
+from tests.sqlfuzz.on_postgres import Postgres
+from tests.sqlfuzz.report import report
+from tests.sqlfuzz.unsolved import UNSOLVED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.fixtures.servers.running_servers import Database
+
+_FIXED_SEED: Final = 20261124
+_EXPRESSIONS: Final = 1000
+_QUERIES: Final = 40
+_EQUAL_LEAST: Final = 200  # a fuzzer whose every query is refused proves nothing
+_SECONDS: Final = 20.0
+
+
+@pytest.fixture
+def postgres(database: Database) -> Iterator[Postgres]:
+    session = Postgres(database.dsn)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def views(quick: SparkSession, postgres: Postgres, tmp_path: Path) -> Views:
+    return Views(quick, postgres, tmp_path)
+
+
+def test_accepted_view_gives_postgresqls_rows(postgres: Postgres, views: Views) -> None:
+    refused = refused_rules(views)
+    equal = 0
+
+    for seed in (_FIXED_SEED, secrets.randbits(32)):
+        print(f"TAILRACE_SQL_FUZZ_SEED={seed}")
+        fuzz = Fuzz(postgres, views, seed=seed, left_out=UNSOLVED, refused=refused)
+        fuzz.run(expressions=_EXPRESSIONS, queries=_QUERIES, seconds=_SECONDS)
+        equal += fuzz.expressions.results["equal"]
+
+        assert not fuzz.differences.cases, report(fuzz, seed)
+        assert not fuzz.invalid, report(fuzz, seed)
+    assert equal >= _EQUAL_LEAST

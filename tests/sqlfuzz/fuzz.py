@@ -1,0 +1,177 @@
+"""A run of the fuzzer: expressions in batches, then queries; counts, and a minimal case of each class of difference."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tests.sqlfuzz.batches import Batches
+from tests.sqlfuzz.expressions import Expressions, columns_of
+from tests.sqlfuzz.outcome import DIFFERENCES, Outcome, Tally, compared
+from tests.sqlfuzz.queries import Queries
+from tests.sqlfuzz.rules import AGGREGATES, SCALARS, WINDOWS
+from tests.sqlfuzz.shrinking import Case, Shrinker
+from tests.sqlfuzz.tables import values
+
+if TYPE_CHECKING:
+    from tests.sqlfuzz.as_view import Views
+    from tests.sqlfuzz.on_postgres import Postgres
+    from tests.sqlfuzz.tree import Node
+
+BATCH: Final = 50
+_DEPTH: Final = 3
+_WILD_SHARE: Final = 0.35
+_REPORT_S: Final = 30.0
+_PROBES: Final = 6  # a rule may be refused for one column, or literal, and not for another
+_EXPRESSIONS_SHARE: Final = 0.6  # of a limited time
+
+
+@dataclass(slots=True)
+class Differences:
+    """Minimal cases, each with the number of differing queries that contain all its constructs."""
+
+    cases: list[Case] = field(default_factory=list)
+    counts: Counter[frozenset[str]] = field(default_factory=Counter)
+
+    def known(self, node: Node) -> bool:
+        """Whether a case explains the difference; counts it."""
+        families = _families(node)
+        for case in self.cases:
+            if _families(case.node) <= families:
+                self.counts[case.node.features] += 1
+                return True
+        return False
+
+
+class Fuzz:
+    """One run on two open sides.
+
+    Args:
+        left_out: names of constructs that are not generated.
+        refused: names of rules that views refuse, which are drawn seldom.
+        classes_max: after so many classes of differences, others are only counted.
+    """
+
+    def __init__(
+        self,
+        postgres: Postgres,
+        views: Views,
+        *,
+        seed: int,
+        left_out: Collection[str],
+        refused: Collection[str],
+        classes_max: int = 20,
+    ) -> None:
+        self._postgres = postgres
+        self._views = views
+        self._drawn = random.Random(seed)
+        self._left_out = left_out
+        self._classes_max = classes_max
+        self._shrinker = Shrinker(postgres, views)
+        self.expressions = Tally()
+        self.queries = Tally()
+        self.differences = Differences()
+        self.invalid: Counter[str] = Counter()
+        self.refused = refused
+
+    def run(self, *, expressions: int, queries: int, seconds: float = float("inf")) -> None:
+        """Compare expressions, then queries; at most for this time."""
+        start = time.monotonic()
+        self.run_expressions(expressions, start + seconds * _EXPRESSIONS_SHARE)
+        self.run_queries(queries, start + seconds)
+
+    def run_expressions(self, count: int, until: float = float("inf")) -> None:
+        """Compare expressions, until so many are done or the monotonic clock says so."""
+        made = Expressions(self._drawn, self._left_out, self.refused)
+        batches = Batches(self._postgres, self._views)
+        scope = columns_of("mild")
+        done, said = 0, time.monotonic()
+        while done < count and time.monotonic() < until:
+            nodes = []
+            for _ in range(min(BATCH, count - done)):
+                table = "wild" if self._drawn.random() < _WILD_SHARE else "mild"
+                nodes.append((made.any(scope, self._drawn.randint(1, _DEPTH)), table))
+            done += len(nodes)
+            for node, sql, outcome in batches.outcomes(nodes):
+                self._take(self.expressions, node, sql, outcome, _again(sql, node))
+            said = self._progress("expressions", done, said)
+
+    def run_queries(self, count: int, until: float = float("inf")) -> None:
+        """Compare queries, as `run_expressions`."""
+        made = Queries(self._drawn, self._left_out, self.refused)
+        said = time.monotonic()
+        for done in range(count):
+            if time.monotonic() > until:
+                return
+            node = made.query()
+            outcome = compared(self._postgres, self._views, str(node))
+            if outcome.result == "answers":
+                outcome = Outcome("unchecked", "PostgreSQL computes the parts of the query in its own order")
+            self._take(self.queries, node, str(node), outcome, str)
+            said = self._progress("queries", done + 1, said)
+
+    def _take(
+        self,
+        tally: Tally,
+        node: Node,
+        sql: str,
+        outcome: Outcome,
+        written: Callable[[Node], str],
+    ) -> None:
+        tally.add(outcome, node.features)
+        if outcome.result == "invalid":
+            self.invalid[f"{outcome.detail}: {sql}"] += 1
+        if outcome.result not in DIFFERENCES or self.differences.known(node):
+            return
+        if len(self.differences.cases) >= self._classes_max:
+            return
+        case = self._shrinker.shrunk(node, written) or Case(node, sql, {}, outcome)
+        self.differences.cases.append(case)
+        self.differences.counts[case.node.features] += 1
+        print(described(case), file=sys.stderr, flush=True)
+
+    def _progress(self, what: str, done: int, said: float) -> float:
+        if time.monotonic() - said < _REPORT_S:
+            return said
+        tally = self.expressions if what == "expressions" else self.queries
+        print(f"{done} {what}: {dict(tally.results)}", file=sys.stderr, flush=True)
+        return time.monotonic()
+
+
+def refused_rules(views: Views) -> frozenset[str]:
+    """Return the rules that views refuse over columns and literals; reading a view needs no Spark."""
+    made, scope = Expressions(random.Random(0)), columns_of("mild")
+    refused = set()
+    for rule in (*SCALARS, *AGGREGATES, *WINDOWS):
+        texts = (f"select {made.probe(rule, scope)} as x from mild" for _ in range(_PROBES))
+        if all(isinstance(views.read(text), str) for text in texts):
+            refused.add(rule.name)
+    return frozenset(refused)
+
+
+def _families(node: Node) -> frozenset[str]:
+    return frozenset(name.partition("(")[0] for name in node.features)
+
+
+def _again(sql: str, node: Node) -> Callable[[Node], str]:
+    """Return how the shrinker writes an expression: in the query that showed the difference."""
+    text = str(node)
+    before, _, after = sql.partition(text)
+    return lambda smaller: f"{before}{smaller}{after}"
+
+
+def described(case: Case) -> str:
+    """Return a difference for a person: constructs, query, rows of its tables, both answers."""
+    lines = [f"--- {' + '.join(sorted(case.node.features)) or 'no construct'}", case.sql]
+    for table, ids in case.rows.items():
+        for row in values(table):
+            if int(str(row["id"])) in ids:
+                used = {name: value for name, value in row.items() if re.search(rf"(?<!')\b{name}\b(?!')", case.sql)}
+                lines.append(f"  {table}: {used}")
+    return "\n".join([*lines, f"  {case.outcome.result}: {case.outcome.detail}"])

@@ -1,0 +1,127 @@
+"""The fuzzer of views finds differences of every kind, and its texts of times are PostgreSQL's. Needs no server."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.sqlfuzz.comparison import difference
+from tests.sqlfuzz.expressions import Expressions, columns_of
+from tests.sqlfuzz.moments import day_text, moment_text
+from tests.sqlfuzz.on_postgres import Answer
+from tests.sqlfuzz.queries import CONSTRUCTS, Queries
+from tests.sqlfuzz.rules import AGGREGATES, LITERALS, SCALARS, SIMPLE, WINDOWS
+from tests.sqlfuzz.tree import filled, leaf, listed, smaller
+from tests.sqlfuzz.unsolved import UNSOLVED
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("int4", "7", 7),
+        ("numeric", "1.50", Decimal("1.500000")),
+        ("numeric", "NaN", "NaN"),
+        ("float8", "NaN", float("nan")),
+        ("float8", "0.1", 0.1),
+        ("float4", "0.1", 0.10000000149011612),
+        ("bool", "t", True),
+        ("bpchar", "ab  ", "ab  "),
+        ("bytea", r"\x00ff", b"\x00\xff"),
+        ("timestamptz", "2024-02-29 12:00:00+00", "2024-02-29 12:00:00"),
+        ("timestamptz", "0001-12-13 00:00:00+00 BC", "0001-12-13 00:00:00 BC"),
+        ("_int4", "{1,NULL}", [1, None]),
+        ("_text", '{"",NULL,"NULL","a\\"b"}', ["", None, "NULL", 'a"b']),
+        ("_text", "{a}", '["a"]'),
+        ("text", None, None),
+    ],
+)
+def test_equal_values_are_equal(kind: str, text: str | None, value: Any) -> None:
+    assert difference(Answer((kind,), ((text,),)), [(value,)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("int4", "7", 7.0),
+        ("int4", "1", True),
+        ("numeric", "1.5", 1.5),
+        ("numeric", "0.3333333333333333", Decimal("0.333333")),
+        ("float8", "-0", 0.0),
+        ("float8", "0.1", 0.10000000000000002),
+        ("bool", "f", 0),
+        ("bpchar", "ab  ", "ab"),
+        ("text", "", None),
+        ("text", None, ""),
+        ("_text", "{NULL}", ["NULL"]),
+        ("date", "2024-02-29", "2024-03-01"),
+    ],
+)
+def test_other_values_and_types_differ(kind: str, text: str | None, value: Any) -> None:
+    assert difference(Answer((kind,), ((text,),)), [(value,)]) != ""
+
+
+def test_duplicates_count_and_order_does_not() -> None:
+    answer = Answer(("int4",), (("1",), ("2",), ("2",)))
+
+    assert difference(answer, [(2,), (1,), (2,)]) == ""
+    assert difference(answer, [(2,), (1,), (1,)]) != ""
+    assert difference(answer, [(2,), (1,)]) != ""
+
+
+def test_texts_of_times_are_those_of_python_where_it_has_them() -> None:
+    for days in range(-719_162, 2_932_896, 997):
+        assert day_text(days) == (date(1970, 1, 1) + timedelta(days)).isoformat()
+    assert day_text(2_932_897) == "10000-01-01"
+    assert day_text(-719_163) == "0001-12-31 BC"
+    assert moment_text(-500_000) == "1969-12-31 23:59:59.5"
+    assert moment_text(1) == datetime(1970, 1, 1, 0, 0, 0, 1).isoformat(" ")  # noqa: DTZ001 - a local time
+
+
+def test_smaller_trees_drop_items_and_clauses_and_keep_kinds() -> None:
+    inner = filled("int4", "({0} + {1})", [leaf("int4", "a"), leaf("int4", "b")], "add")
+    where = filled("where", " where {0}", [leaf("bool", "c")], "where", optional=True)
+    query = filled("query", "select {0} from t{1}", [listed("items", [inner, leaf("text", "d")]), where])
+
+    found = {str(one) for one in smaller(query, {"int4": ("1",)})}
+
+    assert {"select d from t where c", "select (a + b), d from t", "select a, d from t where c"} <= found
+    assert "select 1, d from t where c" in found
+    assert query.features == {"add", "where"}
+
+
+def test_every_rule_can_be_written() -> None:
+    made = Expressions(random.Random(1))
+    scope = columns_of("mild")
+
+    for rule in (*SCALARS, *AGGREGATES, *WINDOWS):
+        assert {*rule.arguments} <= SIMPLE.keys() | LITERALS.keys(), rule
+        assert "{" not in str(made.probe(rule, scope)).replace("'{", "'"), rule
+
+
+def test_same_seed_gives_same_queries() -> None:
+    def drawn(seed: int) -> list[str]:
+        made = Queries(random.Random(seed))
+        return [str(made.query()) for _ in range(50)]
+
+    assert drawn(3) == drawn(3) != drawn(4)
+
+
+def test_constructs_left_out_are_not_generated() -> None:
+    left_out = {"coalesce", "add(int4,int4)", "limit", "union"}
+    made = Queries(random.Random(5), left_out)
+
+    found: set[str] = set().union(*(made.query().features for _ in range(300)))
+
+    assert not {name for name in found if name in left_out or name.partition("(")[0] in left_out}
+
+
+def test_unsolved_names_exist() -> None:
+    rules = (*SCALARS, *AGGREGATES, *WINDOWS)
+    known = {rule.name for rule in rules} | {rule.family for rule in rules} | set(CONSTRUCTS)
+
+    assert UNSOLVED.keys() <= known
+    assert all(UNSOLVED.values())
