@@ -12,30 +12,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from outbox.db_api import Connection, RowsCursor
 from outbox.errors import CommandRefused, ConcurrencyConflict, EventMissing
 from outbox.event import Event, json_text
-from outbox.event_store import EventStore, Snapshot, StoreCursor
+from outbox.event_store import EventStore, Snapshot
 from outbox.upcast import Upcasters
 
 S = TypeVar("S")
 
 _ATTEMPTS: Final = 10
 _PAUSE_S: Final = 0.05  # maximum pause, multiplied by the number of the attempt
-
-
-class Connection(Protocol):
-    """A DB-API connection that is not in autocommit mode."""
-
-    def cursor(self) -> Any:
-        """Return a cursor in the current transaction."""
-
-    def commit(self) -> None:
-        """Commit the transaction."""
-
-    def rollback(self) -> None:
-        """Roll the transaction back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +110,7 @@ class Aggregate(Generic[S]):
 
         return declare
 
-    def load(self, cursor: StoreCursor, aggregate_id: str) -> Loaded[S]:
+    def load(self, cursor: RowsCursor, aggregate_id: str) -> Loaded[S]:
         """Load the current state from the newest snapshot and the events after it. Raises EventMissing."""
         kept = self._store.snapshot(cursor, self.type, aggregate_id, self._state_version)
         state, spared = (self._initial(), 0) if kept is None else (self._restore(kept.state), kept.sequence)
@@ -140,7 +128,7 @@ class Aggregate(Generic[S]):
         folded: S = fold(state, self._upcasters.cast(self.type, event_type, version, payload))
         return folded
 
-    def handle(self, cursor: StoreCursor, aggregate_id: str, name: str, command: Any) -> Loaded[S]:
+    def handle(self, cursor: RowsCursor, aggregate_id: str, name: str, command: Any) -> Loaded[S]:
         """Load, decide and append in the caller's transaction; return the aggregate with its new events.
 
         Raises CommandRefused, ConcurrencyConflict, or EventRefused for an event that breaks its contract.

@@ -24,7 +24,8 @@ from typing import Any, Final, Literal, Protocol
 
 import tenacity
 
-from outbox.dead_letters import BEHIND, DeadLetters, Letter, Rows
+from outbox.db_api import Connection, RowsCursor
+from outbox.dead_letters import BEHIND, DeadLetters, Letter
 from outbox.delivery import Delivery, Source, TopicPartition
 from outbox.errors import ConsumerStopped, ContractBroken, EventMissing, EventRejected, PayloadInvalid
 from outbox.inbox import Inbox
@@ -35,17 +36,8 @@ _NOT_RETRIED: Final = (EventRejected, EventMissing, ContractBroken, PayloadInval
 _SETTLE_S: Final = 1.0
 
 
-class Connection(Protocol):
-    """A DB-API connection that is not in autocommit mode."""
-
-    def cursor(self) -> Any:
-        """Return a cursor in the current transaction."""
-
-    def commit(self) -> None:
-        """Commit the transaction."""
-
-    def rollback(self) -> None:
-        """Roll the transaction back."""
+class Session(Connection, Protocol):
+    """A connection that the consumer opens and closes."""
 
     def close(self) -> None:
         """Close the session."""
@@ -78,7 +70,7 @@ class Consumer:
         self,
         name: str,
         source: Source,
-        connect: Callable[[], Connection],
+        connect: Callable[[], Session],
         handler: Handler,
         *,
         letters: DeadLetters | None = None,
@@ -95,7 +87,7 @@ class Consumer:
         self._sleep = sleep
         self._now_s = now_s
         self._settled_s = float("-inf")
-        self._connection: Connection | None = None
+        self._connection: Session | None = None
         self._stopping = False
 
     def run(self, wait_s: float = 0.5) -> None:
@@ -154,7 +146,7 @@ class Consumer:
         if error != BEHIND:
             _log.warning("event_parked", extra={"topic": delivery.topic, "type": delivery.type, "error": error})
 
-    def _effect(self, cursor: Rows, delivery: Delivery) -> Literal["new", "repeated", "blocked"]:
+    def _effect(self, cursor: RowsCursor, delivery: Delivery) -> Literal["new", "repeated", "blocked"]:
         found = self._letters.accept(cursor, delivery)
         if found == "new":
             self._handler(cursor, delivery)
@@ -175,7 +167,7 @@ class Consumer:
             count += 1
 
     def _settle_letter(self, letter: Letter) -> bool:
-        def settle(cursor: Rows) -> None:
+        def settle(cursor: RowsCursor) -> None:
             self._letters.drop(cursor, letter)
             try:
                 accepted = Inbox(self._letters.consumer, self._letters.names).accept(cursor, letter.delivery.id)
@@ -196,7 +188,7 @@ class Consumer:
             return False
         return True
 
-    def _in_transaction(self, work: Callable[[Rows], Any]) -> Any:
+    def _in_transaction(self, work: Callable[[RowsCursor], Any]) -> Any:
         """Run `work` in a transaction of its own; retry while the database is unavailable."""
         began_s, wait_s = self._now_s(), self._patience.wait_s
         while True:
@@ -213,7 +205,7 @@ class Consumer:
                 self._sleep(wait_s)
                 wait_s = min(2 * wait_s, self._patience.wait_max_s)
 
-    def _once(self, work: Callable[[Rows], Any]) -> Any:
+    def _once(self, work: Callable[[RowsCursor], Any]) -> Any:
         connection = self._connection = self._connection or self._connect()
         try:
             found = work(connection.cursor())

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
+from outbox.db_api import RowsCursor
 from outbox.delivery import Delivery, TopicPartition
 from outbox.table_names import Names
 
@@ -19,20 +20,6 @@ LetterAction = Literal["retry", "skip"]
 BEHIND: Final = "blocked"
 """The error of a dead letter that was never tried, because an earlier event of its key is a dead letter."""
 _KEYS_MAX: Final = 100  # keys settled in one step, so that new records are read in between
-
-
-class Rows(Protocol):
-    """A DB-API cursor."""
-
-    @property
-    def rowcount(self) -> int:
-        """Return how many rows the last statement changed."""
-
-    def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Run a statement with positional parameters."""
-
-    def fetchall(self) -> Sequence[Any]:
-        """Return all rows of the last statement."""
 
 
 class Letter(NamedTuple):
@@ -62,7 +49,7 @@ class DeadLetters:
     consumer: str
     names: Names = field(default_factory=Names)
 
-    def accept(self, cursor: Rows, delivery: Delivery) -> Literal["new", "repeated", "blocked"]:
+    def accept(self, cursor: RowsCursor, delivery: Delivery) -> Literal["new", "repeated", "blocked"]:
         """Record the event in the inbox, unless it was processed or its key has dead letters. Runs one statement."""
         cursor.execute(
             f"with waiting as (select 1 from {self._table} where consumer = %s and md5(key) = md5(%s) "  # noqa: S608
@@ -75,7 +62,7 @@ class DeadLetters:
         ((waits, noted),) = cursor.fetchall()
         return "blocked" if waits else "new" if noted else "repeated"
 
-    def park(self, cursor: Rows, delivery: Delivery, error: str, attempt_count: int) -> bool:
+    def park(self, cursor: RowsCursor, delivery: Delivery, error: str, attempt_count: int) -> bool:
         """Store a record as a dead letter; return False if it already is one."""
         cursor.execute(
             f"insert into {self._table} (consumer, topic, partition, record_offset, key, value, headers, "  # noqa: S608
@@ -87,7 +74,7 @@ class DeadLetters:
         )  # fmt: skip
         return cursor.rowcount == 1
 
-    def requested_keys(self, cursor: Rows, places: Iterable[TopicPartition]) -> list[bytes]:
+    def requested_keys(self, cursor: RowsCursor, places: Iterable[TopicPartition]) -> list[bytes]:
         """Return keys in these partitions with a requested retry or skip."""
         topics, partitions = zip(*places, strict=True) if places else ((), ())
         cursor.execute(
@@ -97,16 +84,16 @@ class DeadLetters:
         )
         return [bytes(row[0]) for row in cursor.fetchall()]
 
-    def first(self, cursor: Rows, key: bytes) -> Letter | None:
+    def first(self, cursor: RowsCursor, key: bytes) -> Letter | None:
         """Return the first dead letter of a key."""
         found = self._read(cursor, "consumer = %s and md5(key) = md5(%s) and key = %s", (self.consumer, key, key), 1)
         return found[0] if found else None
 
-    def drop(self, cursor: Rows, letter: Letter) -> None:
+    def drop(self, cursor: RowsCursor, letter: Letter) -> None:
         """Delete a settled dead letter."""
         cursor.execute(f"delete from {self._table} where id = %s", (letter.id,))  # noqa: S608 - quoted
 
-    def refuse(self, cursor: Rows, letter: Letter, error: str) -> None:
+    def refuse(self, cursor: RowsCursor, letter: Letter, error: str) -> None:
         """Record that a retry failed, and clear the requests for its key."""
         cursor.execute(
             f"update {self._table} set error = %s, attempt_count = attempt_count + 1 where id = %s",  # noqa: S608
@@ -119,7 +106,7 @@ class DeadLetters:
         )
 
     def ask(
-        self, cursor: Rows, wish: LetterAction, *, topic: str = "", error: str = "", key: bytes | None = None
+        self, cursor: RowsCursor, wish: LetterAction, *, topic: str = "", error: str = "", key: bytes | None = None
     ) -> int:
         """Request a retry or skip for keys whose first dead letter has this topic and error; return how many keys.
 
@@ -142,11 +129,11 @@ class DeadLetters:
             )
         return len(rows)
 
-    def letters(self, cursor: Rows, limit: int) -> list[Letter]:
+    def letters(self, cursor: RowsCursor, limit: int) -> list[Letter]:
         """Return up to `limit` dead letters, oldest first."""
         return self._read(cursor, "consumer = %s", (self.consumer,), limit)
 
-    def counts(self, cursor: Rows) -> list[Count]:
+    def counts(self, cursor: RowsCursor) -> list[Count]:
         """Count the dead letters of this consumer, or of all."""
         cursor.execute(
             "select consumer, topic, error, count(*), sum(letters) from (select distinct on (consumer, key) consumer, "  # noqa: S608
@@ -156,14 +143,14 @@ class DeadLetters:
         )
         return [Count(row[0], row[1], row[2], int(row[3]), int(row[4])) for row in cursor.fetchall()]
 
-    def _heads(self, cursor: Rows) -> list[Letter]:
+    def _heads(self, cursor: RowsCursor) -> list[Letter]:
         cursor.execute(
             f"select distinct on (key) {_FIELDS} from {self._table} where consumer = %s order by key, id",  # noqa: S608
             (self.consumer,),
         )
         return [_letter(row) for row in cursor.fetchall()]
 
-    def _read(self, cursor: Rows, condition: str, values: tuple[object, ...], limit: int) -> list[Letter]:
+    def _read(self, cursor: RowsCursor, condition: str, values: tuple[object, ...], limit: int) -> list[Letter]:
         cursor.execute(
             f"select {_FIELDS} from {self._table} where {condition} order by id limit %s",  # noqa: S608 - quoted
             (*values, limit),

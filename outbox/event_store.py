@@ -11,8 +11,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
+from outbox.db_api import RowsCursor
 from outbox.errors import ConcurrencyConflict, EventMissing, EventRefused
 from outbox.event import Event
 from outbox.writer import Writer
@@ -22,20 +23,6 @@ SEQUENCE: Final = "sequence"
 
 _UNIQUE: Final = "23505"
 _EVENTS_MAX: Final = 1_000  # per append; a command with more events is probably a mistake
-
-
-class StoreCursor(Protocol):
-    """A DB-API cursor with paramstyle ``format``."""
-
-    @property
-    def rowcount(self) -> int:
-        """Return how many rows the last statement wrote."""
-
-    def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Run a statement with positional parameters."""
-
-    def fetchall(self) -> Sequence[Any]:
-        """Return all rows of the last statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +57,7 @@ class EventStore:
     writer: Writer = field(default_factory=Writer)
     published: bool = True
 
-    def append(self, cursor: StoreCursor, expected: int, *events: Event) -> int:
+    def append(self, cursor: RowsCursor, expected: int, *events: Event) -> int:
         """Append events to an aggregate that has `expected` events; return how many it has afterwards.
 
         Raises:
@@ -97,7 +84,7 @@ class EventStore:
             self.writer.write(cursor, *ready)
         return expected + len(ready)
 
-    def version(self, cursor: StoreCursor, aggregate_type: str, aggregate_id: str) -> int:
+    def version(self, cursor: RowsCursor, aggregate_type: str, aggregate_id: str) -> int:
         """Return how many events an aggregate has."""
         cursor.execute(
             f"select coalesce(max(sequence), 0) from {self._table} "  # noqa: S608 - quoted
@@ -106,7 +93,7 @@ class EventStore:
         )
         return int(cursor.fetchall()[0][0])
 
-    def load(self, cursor: StoreCursor, aggregate_type: str, aggregate_id: str, *, after: int = 0) -> list[Stored]:
+    def load(self, cursor: RowsCursor, aggregate_type: str, aggregate_id: str, *, after: int = 0) -> list[Stored]:
         """Return the events after the first `after`, in order. Raises EventMissing if one is missing."""
         cursor.execute(
             "select sequence, id, type, version, cast(payload as text), headers, created_at "  # noqa: S608 - quoted
@@ -124,7 +111,7 @@ class EventStore:
         return found
 
     def snapshot(
-        self, cursor: StoreCursor, aggregate_type: str, aggregate_id: str, state_version: int
+        self, cursor: RowsCursor, aggregate_type: str, aggregate_id: str, state_version: int
     ) -> Snapshot | None:
         """Return the saved state of an aggregate; None if there is none with this `state_version`."""
         cursor.execute(
@@ -137,7 +124,7 @@ class EventStore:
         return Snapshot(int(rows[0][0]), json.loads(rows[0][1])) if rows else None
 
     def keep(
-        self, cursor: StoreCursor, aggregate_type: str, aggregate_id: str, kept: Snapshot, state_version: int
+        self, cursor: RowsCursor, aggregate_type: str, aggregate_id: str, kept: Snapshot, state_version: int
     ) -> None:
         """Save a state, unless a newer one with the same `state_version` exists."""
         table = self.writer.names.qualified(self.writer.names.snapshot)
@@ -150,7 +137,7 @@ class EventStore:
             (aggregate_type, aggregate_id, kept.sequence, state_version, json.dumps(kept.state)),
         )
 
-    def _insert(self, cursor: StoreCursor, expected: int, events: Sequence[Event]) -> None:
+    def _insert(self, cursor: RowsCursor, expected: int, events: Sequence[Event]) -> None:
         """Insert the events if the aggregate has the expected version.
 
         Keep both checks. Without the condition in the statement, an append with too high an expectation would leave a

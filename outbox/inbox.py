@@ -9,20 +9,9 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
+from outbox.db_api import CountingCursor
 from outbox.table_names import Names
-
-
-class ReadingCursor(Protocol):
-    """A DB-API cursor."""
-
-    @property
-    def rowcount(self) -> int:
-        """Return how many rows the last statement wrote."""
-
-    def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Run a statement with positional parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +28,7 @@ class Inbox:
     names: Names = field(default_factory=Names)
     placeholder: str = "%s"
 
-    def accept(self, cursor: ReadingCursor, event_id: uuid.UUID | str) -> bool:
+    def accept(self, cursor: CountingCursor, event_id: uuid.UUID | str) -> bool:
         """Record the event; return False if it was processed before and must be skipped.
 
         Call this first in the transaction of the effect. If another open transaction has recorded the same id, this
@@ -53,7 +42,7 @@ class Inbox:
         )
         return cursor.rowcount == 1
 
-    def forget(self, cursor: ReadingCursor, *, older_than_days: float, rows_max: int = 10_000) -> int:
+    def forget(self, cursor: CountingCursor, *, older_than_days: float, rows_max: int = 10_000) -> int:
         """Delete up to `rows_max` ids older than `older_than_days`; return how many.
 
         Keep ids longer than a record can be delivered again, which is the retention of the event topics.

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from outbox.consumer import Connection, Consumer, Handler
+from outbox.consumer import Consumer, Handler, Session
 from outbox.dead_letters import DeadLetters
 from outbox.delivery import Delivery, Source
 from outbox.errors import EventMissing
@@ -36,7 +36,7 @@ def rebuild(
     name: str,
     generation: int,
     source: Callable[[str], LevelSource],
-    connect: Callable[[], Connection],
+    connect: Callable[[], Session],
     handler: Handler,
     *,
     names: Names | None = None,
@@ -67,7 +67,7 @@ def rebuild(
 
 
 def rebuild_from_store(
-    aggregate_type: str, connect: Callable[[], Connection], handler: Handler, *, names: Names | None = None
+    aggregate_type: str, connect: Callable[[], Session], handler: Handler, *, names: Names | None = None
 ) -> int:
     """Pass every stored event of an aggregate type to the handler; return the number of events.
 
@@ -109,7 +109,7 @@ def _delivery(aggregate_type: str, row: Any) -> Delivery:
     return Delivery(aggregate_type, 0, int(position), aggregate_id.encode(), payload.encode(), texts)
 
 
-def _parked(connect: Callable[[], Connection], letters: DeadLetters) -> bool:
+def _parked(connect: Callable[[], Session], letters: DeadLetters) -> bool:
     connection = connect()
     try:
         return bool(letters.letters(connection.cursor(), 1))

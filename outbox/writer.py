@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from outbox import trace
+from outbox.db_api import Cursor
 from outbox.errors import OutboxError
 from outbox.event import EVENT_BYTES_MAX, MESSAGE_PREFIX, Event, check_size, to_message
 from outbox.table_names import Names
@@ -35,13 +36,6 @@ _COLUMNS: Final = (
     ("ordering_key", "text"),
 )
 _ROWS_MAX: Final = 500  # per statement: 5,500 parameters; the protocol allows 65,535
-
-
-class Cursor(Protocol):
-    """A DB-API cursor, or a psycopg connection."""
-
-    def execute(self, operation: Any, parameters: Any, /) -> Any:
-        """Run a statement with positional parameters."""
 
 
 class Contracts(Protocol):

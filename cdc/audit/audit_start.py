@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Protocol
-
-from cdc.audit.auditor import Auditor, AuditReader
+from cdc.audit.auditor import Auditor
 from cdc.config.settings import Kafka
 from cdc.cutindex.lookup import newest_epoch
 from cdc.kafka.sender import send
 from cdc.model.audit_record import AuditRecord
 from cdc.model.topic_names import progress_topic
 from cdc.progress.record_format import audit_key, decode, encode
+from cdc.progress.restore import TopicReader
 
 FIRST_EPOCH = 1
 
 
-class AuditStartReader(AuditReader, Protocol):
-    """The part of `cdc.kafka.log_reader.LogReader` that an audit start uses."""
-
-    def last_records(self, topic: str, *, keys: Collection[bytes] | None = None) -> dict[bytes, tuple[int, bytes]]:
-        """Return offset and value of the newest committed record of each key, up to the current end of the topic."""
-
-
-def read_audit_record(reader: AuditStartReader, name: str) -> AuditRecord | None:
+def read_audit_record(reader: TopicReader, name: str) -> AuditRecord | None:
     """Return how far the last audit came; None before the first one. Raises ProgressDamaged, TopicMismatch."""
     topic, key = progress_topic(name), audit_key(name)
     found = reader.last_records(topic, keys=(key,)).get(key)
@@ -38,7 +29,7 @@ def write_audit_record(kafka: Kafka, name: str, auditor: Auditor) -> None:
         send(kafka, progress_topic(name), audit_key(name), encode(value))
 
 
-def resume_offset(reader: AuditStartReader, name: str) -> int | None:
+def resume_offset(reader: TopicReader, name: str) -> int | None:
     """Return the offset in the cut index where the next audit begins; None for its start.
 
     The audit continues behind the last one, but not before the newest epoch. The repair that began the epoch made

@@ -22,6 +22,7 @@ from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
 from cdc.patterns import matches
 from cdc.progress.record_format import decode
+from cdc.progress.restore import RecordReader
 
 SECTION_OFFSETS: Final = 4096
 """Offsets of the index per section: a cut and its marker use two, so a section spans two full maps."""
@@ -29,18 +30,6 @@ READ_AGAIN_MAX: Final = 100  # findings of a section that are read again in deta
 _EARLIER: Final = 1000  # offsets before a finding that are searched for the original of a doubled record
 _POLL_S: Final = 0.2
 _NOWHERE: Final = 1 << 62  # an offset that no record has
-
-
-class AuditReader(Protocol):
-    """The part of `cdc.kafka.log_reader.LogReader` that an audit uses."""
-
-    def end_offsets(self, topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
-        """Return the first existing offset and the one after the last committed record. Raises TopicMismatch."""
-
-    def read(
-        self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
-    ) -> Iterator[list[LogRecord]]:
-        """Yield committed records between two offsets of each partition."""
 
 
 class Horizon(Protocol):
@@ -73,7 +62,7 @@ class Auditor:
 
     def __init__(
         self,
-        reader: AuditReader,
+        reader: RecordReader,
         horizon: Horizon,
         name: str,
         clock: Clock,
@@ -316,7 +305,7 @@ class Auditor:
                 return ends
 
     def _ends_of(self, topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
-        """As `AuditReader.end_offsets`, without topics that no longer exist."""
+        """As `RecordReader.end_offsets`, without topics that no longer exist."""
         left = set(topics)
         while left:
             try:

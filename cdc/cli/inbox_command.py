@@ -15,7 +15,8 @@ from cdc.config.secret import Secret
 from cdc.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from outbox.dead_letters import DeadLetters, LetterAction, Rows
+    from outbox.db_api import RowsCursor
+    from outbox.dead_letters import DeadLetters, LetterAction
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SHOWN_MAX: Final = 20
@@ -157,7 +158,7 @@ def _ask(
 @contextmanager
 def _letters(
     consumer: str, dsn: str | None, schema: str | None, config_path: Path | None
-) -> Iterator[tuple[DeadLetters, Rows]]:
+) -> Iterator[tuple[DeadLetters, RowsCursor]]:
     """Open the dead letters and a cursor on their database, in one transaction."""
     import psycopg
 

@@ -9,27 +9,15 @@ because it must not share code with what it checks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import CUTS_WINDOW, Cut
 from cdc.model.topic_names import parse_partition
 from cdc.progress.record_format import decode
-from cdc.progress.restore import Partition
-
-
-class IndexReader(Protocol):
-    """The part of a Kafka reader that is needed; `cdc.kafka.log_reader.LogReader` implements it."""
-
-    def end_offsets(self, topics: Iterable[str]) -> Mapping[Partition, tuple[int, int]]:
-        """Return the first available offset of each partition, and the one after its last committed record."""
-
-    def read(
-        self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
-    ) -> Iterator[list[LogRecord]]:
-        """Yield the committed records between two offsets of each partition."""
+from cdc.progress.restore import Partition, RecordReader
 
 
 class IndexedCut(NamedTuple):
@@ -64,24 +52,24 @@ def decoded(batch: Iterable[LogRecord]) -> Iterator[IndexedCut]:
             yield IndexedCut(offset, written_ms, decode(value, Cut, topic))
 
 
-def bounds(reader: IndexReader, topic: str) -> tuple[int, int]:
+def bounds(reader: RecordReader, topic: str) -> tuple[int, int]:
     """Return the first available offset of an index, and the one after its last record."""
     return reader.end_offsets([topic])[topic, 0]
 
 
-def cuts_between(reader: IndexReader, topic: str, start: int, end: int) -> Iterator[IndexedCut]:
+def cuts_between(reader: RecordReader, topic: str, start: int, end: int) -> Iterator[IndexedCut]:
     """Yield the cuts between two offsets. Markers and aborted records take up offsets as well."""
     if start < end:
         for batch in reader.read({(topic, 0): start}, {(topic, 0): end}):
             yield from decoded(batch)
 
 
-def first_cut(reader: IndexReader, topic: str, start: int, end: int) -> IndexedCut | None:
+def first_cut(reader: RecordReader, topic: str, start: int, end: int) -> IndexedCut | None:
     """Return the first cut at or behind `start`."""
     return next(cuts_between(reader, topic, start, end), None)
 
 
-def newest_cut(reader: IndexReader, topic: str, low: int, high: int) -> IndexedCut | None:
+def newest_cut(reader: RecordReader, topic: str, low: int, high: int) -> IndexedCut | None:
     """Return the last cut below `high`; None if there is none."""
     for start in _starts(low, high):
         last = deque(cuts_between(reader, topic, start, high), maxlen=1)
@@ -90,7 +78,7 @@ def newest_cut(reader: IndexReader, topic: str, low: int, high: int) -> IndexedC
     return None
 
 
-def from_full_map(reader: IndexReader, topic: str, low: int, high: int) -> list[IndexedCut]:
+def from_full_map(reader: RecordReader, topic: str, low: int, high: int) -> list[IndexedCut]:
     """Return the last full map below `high` and the cuts behind it; empty without a full map."""
     for start in _starts(low, high):
         found: list[IndexedCut] = []
@@ -104,7 +92,7 @@ def from_full_map(reader: IndexReader, topic: str, low: int, high: int) -> list[
     return []
 
 
-def last_before(reader: IndexReader, topic: str, low: int, high: int, wanted: tuple[int, int]) -> int | None:
+def last_before(reader: RecordReader, topic: str, low: int, high: int, wanted: tuple[int, int]) -> int | None:
     """Return the offset of the last cut without an event at or behind `wanted` = (epoch, LSN), found by halving."""
     found = None
     while low < high:
@@ -120,7 +108,7 @@ def last_before(reader: IndexReader, topic: str, low: int, high: int, wanted: tu
     return found
 
 
-def epoch_start(reader: IndexReader, topic: str, low: int, high: int) -> int:
+def epoch_start(reader: RecordReader, topic: str, low: int, high: int) -> int:
     """Return the offset from which on every cut is of the newest epoch; `low` if there is no other epoch."""
     newest = newest_cut(reader, topic, low, high)
     before = None if newest is None else last_before(reader, topic, low, high, (newest.cut.epoch, 0))

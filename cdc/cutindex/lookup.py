@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc.cutindex.index_reader import (
-    IndexReader,
     bounds,
     counts_of,
     epoch_start,
@@ -20,7 +19,7 @@ from cdc.cutindex.index_reader import (
 )
 from cdc.lsn import Lsn
 from cdc.model.topic_names import cuts_topic
-from cdc.progress.restore import Partition
+from cdc.progress.restore import Partition, RecordReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class CutOffsets:
     offsets: dict[Partition, int]
 
 
-def cut_before(reader: IndexReader, name: str, lsn: Lsn) -> CutOffsets | None:
+def cut_before(reader: RecordReader, name: str, lsn: Lsn) -> CutOffsets | None:
     """Return the latest cut before every event with `commit_lsn` >= `lsn`, in the newest epoch.
 
     It has no offsets if the index does not reach back so far. None if the index is empty.
@@ -53,7 +52,7 @@ def cut_before(reader: IndexReader, name: str, lsn: Lsn) -> CutOffsets | None:
     return CutOffsets(newest.cut.epoch, offsets)
 
 
-def index_offset_before(reader: IndexReader, name: str, lsn: Lsn) -> int:
+def index_offset_before(reader: RecordReader, name: str, lsn: Lsn) -> int:
     """Return where to begin reading the cut index to see every cut with a commit at or behind `lsn`.
 
     Of the newest epoch; 0 if the index does not reach back so far.
@@ -65,14 +64,14 @@ def index_offset_before(reader: IndexReader, name: str, lsn: Lsn) -> int:
     return 0 if found is None else found + 1
 
 
-def end_of_log(reader: IndexReader, name: str) -> Lsn | None:
+def end_of_log(reader: RecordReader, name: str) -> Lsn | None:
     """Return the LSN that the newest cut reaches; None if the index is empty."""
     topic = cuts_topic(name)
     newest = newest_cut(reader, topic, *bounds(reader, topic))
     return None if newest is None else Lsn(newest.cut.end_lsn)
 
 
-def newest_epoch(reader: IndexReader, name: str) -> tuple[int, int]:
+def newest_epoch(reader: RecordReader, name: str) -> tuple[int, int]:
     """Return the newest epoch in the index and the offset of its first cut; (0, 0) if the index is empty."""
     topic = cuts_topic(name)
     low, high = bounds(reader, topic)

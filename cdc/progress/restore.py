@@ -36,11 +36,8 @@ _Reached: TypeAlias = tuple[int, int, int, int, int]
 _NOWHERE: Final[_Reached] = (0, 0, 0, 0, 0)
 
 
-class TopicReader(Protocol):
-    """The part of a Kafka reader that is needed; `cdc.kafka.log_reader.LogReader` implements it."""
-
-    def last_records(self, topic: str, *, keys: Collection[bytes] | None = None) -> dict[bytes, tuple[int, bytes]]:
-        """Return offset and value of the newest committed record of each key, up to the topic's current end."""
+class RecordReader(Protocol):
+    """The part of `cdc.kafka.log_reader.LogReader` that reads ranges of partitions. All raise TopicMismatch."""
 
     def end_offsets(self, topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
         """Return the first available offset of each partition, and the one after its last committed record."""
@@ -49,6 +46,13 @@ class TopicReader(Protocol):
         self, assignments: Mapping[Partition, int], until: Mapping[Partition, int] | None = None
     ) -> Iterator[list[LogRecord]]:
         """Yield the committed records between two offsets of each partition."""
+
+
+class TopicReader(RecordReader, Protocol):
+    """Reads ranges, and the newest records of a compacted topic."""
+
+    def last_records(self, topic: str, *, keys: Collection[bytes] | None = None) -> dict[bytes, tuple[int, bytes]]:
+        """Return offset and value of the newest committed record of each key, up to the topic's current end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,13 @@ from cdc.startup.protocol import start
 from cdc.startup.wal_guard import WalGuard
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
-from cdc.telemetry.exposition import report_broken_threads
+from cdc.telemetry.exposition import Rendered, Reported, report_broken_threads
 from cdc.telemetry.lake_status import LakeStatus
 from cdc.telemetry.metrics import LakeMetrics, Metrics
 from cdc.telemetry.runner_metrics import RunnerMetrics
 from cdc.telemetry.runner_status import RunnerStatus
 from cdc.telemetry.supervised_sinks import WithSinks
-from cdc.web.http_server import Rendered, Reported, WebServer
+from cdc.web.http_server import WebServer
 from cdc.web.wait_endpoint import WaitRoute
 from sinks.operate.lsn_wait import AppliedCut, AppliedCutSource, SinkProbe
 from sinks.state.report_sender import heartbeats

@@ -10,7 +10,7 @@ import platform
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
-from typing import Final
+from typing import Any, Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -21,6 +21,28 @@ from cdc.telemetry import log
 
 UNKNOWN: Final = float("nan")
 _PROCESS: Final = "process_"
+
+
+class Reported(Protocol):
+    """The state of a process. Called from many threads."""
+
+    @property
+    def state(self) -> object:
+        """Its name is the text of /readyz."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether /readyz returns 200."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the document of /status."""
+
+
+class Rendered(Protocol):
+    """The metrics of a process. Called from many threads."""
+
+    def render(self) -> bytes:
+        """Return the page of /metrics."""
 
 
 def known(value: float | None, digits: int) -> float | None:

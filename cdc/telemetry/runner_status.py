@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from cdc.clock import Clock
 from cdc.errors import TailraceError
@@ -20,15 +20,18 @@ from cdc.telemetry.runner_metrics import RunnerMetrics
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
 
 
-class Lag(Protocol):
-    """See `sinks.runner.runner_observer.Lag`."""
+class Lag(NamedTuple):
+    """The lag of a sink.
 
-    @property
-    def records(self) -> int: ...  # noqa: D102
-    @property
-    def seconds(self) -> float: ...  # noqa: D102
-    @property
-    def left_s(self) -> float | None: ...  # noqa: D102
+    Attributes:
+        records: offsets between the applied position and the end, including control records.
+        seconds: age of the oldest record that is not applied; 0 when there is none.
+        left_s: until Kafka may remove records that are not applied; None: it never does.
+    """
+
+    records: int
+    seconds: float
+    left_s: float | None
 
 
 class RunnerStatus:

@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from cdc.model.run_state import State
 from cdc.model.sink_report import STUCK, UNKNOWN
-from cdc.telemetry.exposition import Declarations
+from cdc.telemetry.exposition import Declarations, Rendered, Reported
 from cdc.telemetry.readiness import follows_log
 
 SHOWN_STATES: Final = (*(state.value for state in State), STUCK, UNKNOWN)
@@ -23,22 +23,6 @@ class View(Protocol):
     @property
     def state(self) -> str: ...  # noqa: D102
     def document(self) -> dict[str, Any]: ...  # noqa: D102
-
-
-class Reported(Protocol):
-    """See `cdc.web.http_server.Reported`."""
-
-    @property
-    def state(self) -> object: ...  # noqa: D102
-    @property
-    def ready(self) -> bool: ...  # noqa: D102
-    def snapshot(self) -> dict[str, Any]: ...  # noqa: D102
-
-
-class Rendered(Protocol):
-    """See `cdc.web.http_server.Rendered`."""
-
-    def render(self) -> bytes: ...  # noqa: D102
 
 
 class SupervisedMetrics(Declarations):

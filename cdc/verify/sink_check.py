@@ -18,10 +18,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from cdc.clock import Clock
 from cdc.model.log_record import LogRecord
+from cdc.progress.restore import RecordReader
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import KeyState, KeyStates, Sample, records_by_key
 from cdc.verify.key_verdict import DifferenceKind, judge
@@ -50,18 +51,6 @@ _T = TypeVar("_T")
 _Blocked: TypeAlias = Callable[[TopicPartition], frozenset[bytes]]
 
 
-class Reader(Protocol):
-    """The part of `cdc.kafka.log_reader.LogReader` that comparisons use."""
-
-    def end_offsets(self, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first existing offset and the one after the last committed record."""
-
-    def read(
-        self, assignments: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int]
-    ) -> Iterator[list[LogRecord]]:
-        """Yield committed records between two offsets of each partition."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkComparison:
     """The two sides of a comparison, and its settings.
@@ -73,7 +62,7 @@ class SinkComparison:
         decide_s: time limit for checking suspects.
     """
 
-    reader: Reader
+    reader: RecordReader
     target: Verifiable
     committed: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
     blocked: _Blocked

@@ -25,12 +25,13 @@ from cdc.clock import Clock
 from cdc.lsn import Lsn
 from cdc.model.log_record import LogRecord
 from cdc.model.visibility import PgSnapshot
+from cdc.progress.restore import RecordReader
 from cdc.verify.findings import TableFindings
 from cdc.verify.key_states import KeyState, KeyStates, Sample, records_by_key
 from cdc.verify.key_verdict import DifferenceKind
 from cdc.verify.log_events import JSON, Format
 from cdc.verify.row_json import Row, canonical, row_of
-from cdc.verify.sink_check import Reader, slices
+from cdc.verify.sink_check import slices
 from cdc.verify.source_rows import Keys, RowsAtSnapshot
 from cdc.verify.verified_cut import CutIndex
 
@@ -61,7 +62,7 @@ class SourceComparison:
         form: returns the format of a topic.
     """
 
-    reader: Reader
+    reader: RecordReader
     cut: Callable[[Lsn], CutIndex]
     clock: Clock
     sample: Sample

@@ -18,12 +18,13 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from cdc.errors import ConfigError
 from cdc.telemetry import log
+from cdc.telemetry.exposition import Rendered, Reported
 from cdc.web.bounded_requests import bounded_head
 from cdc.web.wait_endpoint import WaitRoute, error_answer, unknown_parameter
 
@@ -36,28 +37,6 @@ _STOP_POLL_S: Final = 0.05  # interval at which the server notices a close
 _LISTEN: Final = re.compile(r"(\[.+\]|[^:\[\]]+):(\d{1,5})")
 _PORT_MAX: Final = 65535
 _TEXT: Final = "text/plain; charset=utf-8"
-
-
-class Reported(Protocol):
-    """The state of a process. Called from many threads."""
-
-    @property
-    def state(self) -> object:
-        """Its name is the text of /readyz."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether /readyz returns 200."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the document of /status."""
-
-
-class Rendered(Protocol):
-    """The metrics of a process. Called from many threads."""
-
-    def render(self) -> bytes:
-        """Return the page of /metrics."""
 
 
 class WebServer:

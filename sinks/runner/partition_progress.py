@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cdc.model.log_record import LogRecord
+from cdc.telemetry.runner_status import Lag
 from sinks.contract import Topic, TopicPartition
 from sinks.runner.frontier import Frontier
-from sinks.runner.runner_observer import Lag
 from sinks.state.offset_metadata import Window, left_s
 
 

@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from cdc.errors import TailraceError
-
-
-class Lag(NamedTuple):
-    """The lag of a sink.
-
-    Attributes:
-        records: offsets between the applied position and the end, including control records.
-        seconds: age of the oldest record that is not applied; 0 when there is none.
-        left_s: until Kafka may remove records that are not applied; None: it never does.
-    """
-
-    records: int
-    seconds: float
-    left_s: float | None
+from cdc.telemetry.runner_status import Lag
 
 
 class RunnerObserver(Protocol):

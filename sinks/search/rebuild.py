@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Protocol
 
 from cdc.clock import Clock
 from cdc.errors import SinkGap, SinkStale, SinkUnfit, SinkUnreachable
-from cdc.model.log_record import LogRecord
 from cdc.model.progress_record import SchemaRecord
+from cdc.progress.restore import RecordReader
 from cdc.telemetry import log
 from sinks.contract import Change, Outcome, Topic, TopicPartition, Verdict
 from sinks.runner.key_fold import by_key, change_of
@@ -37,18 +37,6 @@ PATIENCE_S: Final = 300.0
 """Time without progress, because OpenSearch is overloaded or does not answer, before the rebuild fails."""
 _PAUSE_S: Final = 0.5
 _ERRORS_SHOWN: Final = 3
-
-
-class TopicEnds(Protocol):
-    """The Kafka reader that is needed here; `cdc.kafka.log_reader.LogReader` implements it."""
-
-    def end_offsets(self, topics: Sequence[str]) -> Mapping[TopicPartition, tuple[int, int]]:
-        """Return the first offset of each partition, and the one after its last committed record."""
-
-    def read(
-        self, assignments: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None
-    ) -> Iterator[list[LogRecord]]:
-        """Yield the committed records between two offsets of each partition."""
 
 
 class Schemas(Protocol):
@@ -90,7 +78,7 @@ class RebuildContext:
     indices: Indices
     book: IndexPositions
     shape: IndexOptions
-    reader: TopicEnds
+    reader: RecordReader
     schemas: Schemas
     paused: Callable[[], AbstractContextManager[object]]
     clock: Clock

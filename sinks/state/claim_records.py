@@ -20,7 +20,7 @@ from typing import Final
 from cdc.clock import Clock
 from cdc.errors import SinkBusy
 from sinks.state.lease import lease_ms
-from sinks.state.pause_records import StateEntries
+from sinks.state.state_topic import StateEntries
 
 _POLL_S: Final = 1.0
 _PREFIX: Final = b'{"control":"claim",'

@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from cdc.clock import Clock
-from sinks.state.state_topic import Entry
+from sinks.state.state_topic import StateEntries
 
 PAUSE_KEY: Final = b'{"control":"pause"}'
-
-
-class StateEntries(Protocol):
-    """The part of `sinks.state.state_topic.StateTopic` that is needed here."""
-
-    def load(self) -> dict[bytes, bytes]:
-        """Return all current entries; `new` continues after them."""
-
-    def new(self) -> list[Entry]:
-        """Return the entries written since."""
-
-    def put(self, entries: list[Entry]) -> list[int]:
-        """Write entries durably."""
 
 
 def is_control(key: bytes) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from cdc.clock import Clock
 from cdc.config.settings import Config
@@ -19,19 +19,9 @@ from cdc.kafka.group_offsets import GroupAdmin
 from cdc.model.topic_names import sink_group
 from sinks.contract import TopicPartition
 from sinks.state.offset_metadata import SinkNames, mark_of, metadata, topic_recreated
-from sinks.state.state_topic import Entry, StateTopic
+from sinks.state.state_topic import StateEntries, StateTopic
 
 _READ: Final = "read"
-
-
-class StateEntries(Protocol):
-    """The part of `sinks.state.state_topic.StateTopic` that is needed here."""
-
-    def load(self) -> dict[bytes, bytes]:
-        """Return all current entries."""
-
-    def put(self, entries: list[Entry]) -> list[int]:
-        """Write entries durably."""
 
 
 class ReadPartitions:

@@ -7,7 +7,7 @@ all others to dead letters. A reader ignores unknown keys.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from cdc.config.settings import Config
 from cdc.kafka.admin import TopicAdmin
@@ -21,6 +21,19 @@ Entry: TypeAlias = tuple[bytes, bytes | None]
 """(key, value); None deletes the key."""
 
 _PARTITION: Final = 0
+
+
+class StateEntries(Protocol):
+    """The part of `StateTopic` that its users need."""
+
+    def load(self) -> dict[bytes, bytes]:
+        """Return all current entries; `new` continues after them."""
+
+    def new(self) -> list[Entry]:
+        """Return the entries written since."""
+
+    def put(self, entries: list[Entry]) -> list[int]:
+        """Write entries durably."""
 
 
 def ensure_state_topic(config: Config, sink: str) -> str:

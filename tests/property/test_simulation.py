@@ -93,6 +93,7 @@ _INSIDE: Final = {
         "Stage",
         "Transcoding",
     },
+    "cdc.progress.restore": {"RecordReader"},  # the base of TopicReader, which is an edge
     "cdc.startup.claim_log": {"Session"},
     "cdc.startup.outbox_prune": {"PruneObserver"},
     "cdc.startup.table_joins": {"JoinObserver"},

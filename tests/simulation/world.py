@@ -6,12 +6,12 @@ point has a label, ``Producer.commit/before`` or ``/after``. An action that is a
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from types import FunctionType
 from typing import Any, Final, Literal, Protocol
 
 from cdc.capture.table_planner import Catalog
@@ -178,10 +178,8 @@ def failure_of(label: str) -> TailraceError:
 
 
 def methods(contract: type) -> list[str]:
-    """Return the public methods of a Protocol."""
-    return sorted(
-        name for name, value in vars(contract).items() if isinstance(value, FunctionType) and not name.startswith("_")
-    )
+    """Return the public methods of a Protocol, inherited ones included."""
+    return sorted(name for name, _ in inspect.getmembers(contract, inspect.isfunction) if not name.startswith("_"))
 
 
 def labels(*, failing: bool = False) -> list[str]:

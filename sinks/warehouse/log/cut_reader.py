@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from cdc.cutindex.index_reader import IndexReader, bounds, cuts_between, epoch_start
+from cdc.cutindex.index_reader import bounds, cuts_between, epoch_start
 from cdc.errors import SinkStale
 from cdc.model.progress_record import CUTS_WINDOW, Cut, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
 from cdc.progress.record_format import decode_schema
+from cdc.progress.restore import RecordReader
 from sinks.warehouse.lake.cut_position import CutPosition
 
 
-def read_cut_index(reader: IndexReader, name: str, start: CutPosition, limit: int) -> list[tuple[int, Cut]]:
+def read_cut_index(reader: RecordReader, name: str, start: CutPosition, limit: int) -> list[tuple[int, Cut]]:
     """Offset and value of the records of the cut index behind `start`, in order.
 
     At least `limit` records and one boundary, if there are that many. If records after `start` or the beginning of the
@@ -46,7 +47,7 @@ def read_cut_index(reader: IndexReader, name: str, start: CutPosition, limit: in
     return found
 
 
-def read_schemas(reader: IndexReader, name: str) -> dict[tuple[str, str], SchemaRecord]:
+def read_schemas(reader: RecordReader, name: str) -> dict[tuple[str, str], SchemaRecord]:
     """Every schema a row of the log was encoded with, by (table, schema_id), in the order they first appeared.
 
     A schema that comes back keeps its first place, unless compaction moves it to a later one. A column that was dropped

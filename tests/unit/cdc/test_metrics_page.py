@@ -15,12 +15,12 @@ from cdc.lsn import Lsn
 from cdc.model.change_records import BatchStats, StreamPosition
 from cdc.model.wal_reading import OpenTransaction, WalReading
 from cdc.telemetry.capture_status import Status
-from cdc.telemetry.exposition import report_broken_threads
+from cdc.telemetry.exposition import Rendered, Reported, report_broken_threads
 from cdc.telemetry.lake_status import LakeStatus
 from cdc.telemetry.metrics import LakeMetrics, Metrics
 from cdc.telemetry.runner_metrics import RunnerMetrics
 from cdc.telemetry.runner_status import RunnerStatus
-from cdc.web.http_server import Rendered, Reported, WebServer
+from cdc.web.http_server import WebServer
 from tests.fixtures.servers.http_probe import ask, metric
 from tests.fixtures.servers.manual_clock import ManualClock
 
