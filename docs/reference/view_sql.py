@@ -99,7 +99,7 @@ Besides, integers and numerics to `numeric(p,s)`, numerics with a fixed scale to
 |---|---|
 {aggregates}
 | `array_agg`, `string_agg` | with `order by` inside, on a key |
-| `percentile_disc` | integers, a literal fraction |
+| `percentile_disc` | `int2` and `int4`, a literal fraction |
 | `percentile_cont` | `int2` and `int4`, with {fractions} |
 
 FILTER, and DISTINCT in an aggregate of one column, are known. Window functions are {windows}, and the aggregates of

@@ -152,6 +152,30 @@ def test_view_is_published_with_the_cut_and_equals_the_query_in_postgresql(lake:
     assert sorted((row["country"], row["n"], row["total"]) for row in found) == sorted(wanted)
 
 
+def test_view_in_sql_of_postgresql_has_the_types_of_the_captured_tables(lake: LakeSite, tmp_path: Path) -> None:
+    site = lake.capture
+    site.sql(
+        "create type mood as enum ('good', 'bad')",
+        "create table goods (id int primary key, code char(5), kind varchar(9), price numeric(10,2), mood mood)",
+    )
+    query = (
+        "select code, kind, avg(price) as mean, sum(id) / 2 as half, count(*) as n"
+        " from goods where code in ('ab', 'c') and mood <> 'bad' group by code, kind"
+    )
+    (tmp_path / "views" / "prices.sql").write_text(f"-- dialect: postgres\n{query}\n")
+    (tmp_path / "views" / "refused.sql").write_text("-- dialect: postgres\nselect max(kind) as most from goods\n")
+    daemon = site.running()
+    driver = lake.driver()
+
+    site.sql("insert into goods values (1, 'ab', 'x ', 1.00, 'good'), (2, 'ab', 'x ', 2.00, null)")
+    site.sql("insert into goods values (3, 'c', 'y', 5.55, 'good'), (4, 'ab', 'x ', 9.99, 'bad')")
+    site.sql("insert into goods values (5, 'ab', 'x ', 3.01, 'good')")
+    manifest = lake.settle(daemon, driver)
+
+    assert sorted(lake.view_rows("prices", manifest)) == sorted(site.query(query))
+    assert "collation of the database" in manifest.unbuilt["refused"].reason
+
+
 def test_rows_of_a_snapshot_are_in_mirror_history_and_views(lake: LakeSite, tmp_path: Path) -> None:
     site = lake.capture
     site.sql(

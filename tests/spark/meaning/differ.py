@@ -69,6 +69,11 @@ class Differ:
             for kind, name in COLUMNS.items()
         }
 
+    def close(self) -> None:
+        """Drop the temporary views."""
+        for name in COLUMNS.values():
+            self._spark.catalog.dropTempView(name)
+
     def refused(self, case: Case) -> NotProven | None:
         """Return why a case is refused; None if it is accepted."""
         try:

@@ -56,7 +56,7 @@ _PLAIN: Final = (
     "select string_agg(c_text, '|' order by n) as x from c_text",
     "select string_agg(c_char_5, '|' order by n) as x from c_char_5",
     "select percentile_disc(0.3) within group (order by c_int4) as x from c_int4",
-    "select percentile_disc(0.9) within group (order by c_int8) as x from c_int8",
+    "select percentile_disc(0.9) within group (order by c_int2) as x from c_int2",
     "select percentile_cont(0.25) within group (order by c_int2) as x from c_int2",
     "select avg(n) as a, avg(distinct n) as d, sum(distinct n) as s from c_int4",
     "select avg(c_numeric_15_2) * 0.2 as x from c_numeric_15_2 where n < 8",

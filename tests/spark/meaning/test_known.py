@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def differ(postgres: PostgresServer, quick: SparkSession) -> Iterator[Differ]:
     with fresh_database(postgres) as database, psycopg.connect(database.dsn, autocommit=True) as session:
-        yield Differ(quick, session)
+        found = Differ(quick, session)
+        yield found
+        found.close()
 
 
 @pytest.mark.timeout(900)

@@ -123,5 +123,7 @@ def test_every_query_of_tpch_has_the_rows_of_postgresql(postgres: PostgresServer
             if not wanted or all(value is None for row in wanted for value in row):
                 empty.append(view.name)
 
+    for table in types:
+        quick.catalog.dropTempView(temporary(table))
     assert wrong == {}
     assert len(empty) <= 4, empty

@@ -15,7 +15,6 @@ from sinks.warehouse.views.meaning.pg_types import (
     FLOAT8,
     FLOATS,
     INT8,
-    INTEGERS,
     TEXT,
     TEXTS,
     PgType,
@@ -36,7 +35,7 @@ _NAMES: Final[dict[type[exp.Expr], str]] = {
     exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or",
 }
-_FLOAT_HINT: Final = "cast each value to numeric(p,s) in PostgreSQL: a sum of floats depends on the order of rows"
+_FLOAT_HINT: Final = "store numeric(p,s): sums of floats depend on the order of rows, and so do 0 and -0"
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -178,6 +177,8 @@ def percentile(walk: Expressions, node: exp.WithinGroup, tail: str) -> Typed:
                 "write percentile_disc, or percentile_cont(0.25, 0.5 or 0.75) of an int",
             )
         result = FLOAT8
-    elif value.type.name not in INTEGERS:
-        raise NotProven(node, f"uses percentile_disc() of {value.type}", "order by an integer")
-    return Typed(f"{name}({fraction.name}) within group (order by {value.sql}){tail}", result)
+    elif value.type.name not in {"int2", "int4"}:
+        raise NotProven(node, f"uses percentile_disc() of {value.type}, a double in Spark", "cast it to int")
+    # Spark's percentiles are doubles, which hold an int2 and an int4 exactly.
+    call_sql = f"{name}({fraction.name}) within group (order by {value.sql}){tail}"
+    return Typed(f"cast({call_sql} as {result.spark})" if name == "percentile_disc" else call_sql, result)

@@ -167,7 +167,7 @@ def _moment(text: str, name: str) -> str | None:
     match = _MOMENT.fullmatch(plain)
     if match is None or not _is_date(match[1]) or (zone is not None and name == "timestamp"):
         return None
-    shown = match[0].replace("T", " ")
+    shown = match[0].replace("T", " ") if match[2] else f"{match[1]} 00:00:00"
     kind = "timestamp_ntz" if name == "timestamp" else "timestamp"
     try:
         dt.datetime.fromisoformat(shown)

@@ -107,8 +107,8 @@ AGGREGATES: Final[Mapping[str, Mapping[str, str]]] = {
     ),
     "sum": {"int2": "int8", "int4": "int8", "int8": "numeric", "numeric": "numeric"},
     "avg": dict.fromkeys((*_INTEGERS, "numeric"), "numeric"),
-    "min": {name: name for name in (*_INTEGERS, "numeric", "float8", "float4", "text", *_MOMENTS)},
-    "max": {name: name for name in (*_INTEGERS, "numeric", "float8", "float4", "text", *_MOMENTS)},
+    "min": {name: name for name in (*_INTEGERS, "numeric", "text", *_MOMENTS)},
+    "max": {name: name for name in (*_INTEGERS, "numeric", "text", *_MOMENTS)},
     "bool_and": {"bool": "bool"},
     "bool_or": {"bool": "bool"},
 }
