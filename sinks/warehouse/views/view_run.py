@@ -30,6 +30,7 @@ from sinks.warehouse.planner.choose import PlanName
 from sinks.warehouse.planner.decide import Decision
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
+from sinks.warehouse.spark.spark_errors import unwrapping
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, inputs
 from sinks.warehouse.views.incremental import PlanBook, not_run, replacement
@@ -106,7 +107,8 @@ class Computed(Step):
         from pyspark.errors import PySparkException
 
         try:
-            return self.frame.toArrow()
+            with unwrapping():
+                return self.frame.toArrow()
         except PySparkException as error:
             raise failure(self.view, error) from error
 
@@ -313,6 +315,7 @@ def _planning() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with unwrapping():
+            yield
     except PySparkException as error:
         raise Unplannable(not_run(error)) from error
