@@ -268,7 +268,9 @@ def _parse(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        what = str(first.get("description") or "cannot be parsed").rstrip(".")
+        what = str(first.get("description") or "").rstrip(".")
+        if "<" in what or not what:  # the parser shows its own objects
+            what = "syntax error"
         raise _refused(
             file, Finding(f"is not valid SQL: {what}{near}", _dialect_hint(dialect), int(first.get("line") or 0))
         ) from error

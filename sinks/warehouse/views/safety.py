@@ -42,7 +42,7 @@ def _findings(query: exp.Expr) -> Iterator[Finding]:
         elif isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier | exp.Dot):
             names = _names(node.this)
             if not names & _ROWS_OF_ARGUMENTS:
-                shown = f"{min(names)}()" if names else "an expression"
+                shown = f"{min(names).removeprefix('exploding_')}()" if names else "an expression"
                 yield Finding(f"reads from {shown}, which is not a table of the lake", _HINT, line_of(node))
         elif isinstance(node, exp.Func):
             most = min((_WITHOUT_OPTIONS[name] for name in _names(node) & _WITHOUT_OPTIONS.keys()), default=None)

@@ -286,6 +286,7 @@ def test_folders_and_files_that_cannot_be_read_are_named(tmp_path: Path) -> None
         ("with a as (select 1 as x) insert into b select x from a", "is not a SELECT", "SELECT"),
         ("select id\nfrom (orders", "is not valid SQL", "dialect: postgres"),
         ("select id from orders where note = 'x", "is not valid SQL", "dialect: postgres"),
+        ("select id from orders where", "line 1: is not valid SQL: syntax error near 'where'", "dialect: postgres"),
         ("select id from orders;\n\nselect 2 as x", "line 3: contains 2 statements", "one SELECT"),
         ("-- dialect: mysql\nselect 1 as a", "line 1: unknown dialect: mysql", "spark or postgres"),
         ("-- dialect: spark\n-- late: drop\nselect 1 as a", "line 2: unknown late: drop", "expected correct"),

@@ -10,7 +10,7 @@ from sinks.warehouse.views.meaning import arithmetic, casts, conditions, functio
 from sinks.warehouse.views.meaning.aggregates import aggregate, is_aggregate, ordered_aggregate, percentile
 from sinks.warehouse.views.meaning.coercion import common, unified
 from sinks.warehouse.views.meaning.pg_types import BOOL, INT4, INT8, INTEGERS, TEXT, UNKNOWN, numeric
-from sinks.warehouse.views.meaning.refusal import NotProven
+from sinks.warehouse.views.meaning.refusal import NotProven, as_written
 from sinks.warehouse.views.meaning.typed import NULL, Typed, text_literal
 from sinks.warehouse.views.meaning.windows import window
 
@@ -42,7 +42,7 @@ class Expressions:
             return aggregate(self, node, "")
         if isinstance(node, exp.Func):
             return functions.call(self, node)
-        raise NotProven(node, f"uses {_shown(node)}, which is not known to be equal in Spark")
+        raise NotProven(node, f"uses {as_written(node)}, which is not known to be equal in Spark")
 
     def condition(self, node: exp.Expr) -> str:
         """Return a boolean expression."""
@@ -138,7 +138,7 @@ class Expressions:
         if isinstance(node, exp.ArrayAgg | exp.GroupConcat):
             return ordered_aggregate(self, node, tail)
         if not is_aggregate(node):
-            raise NotProven(node, f"uses {_shown(node)} as an aggregate")
+            raise NotProven(node, f"uses {as_written(node)} as an aggregate")
         return aggregate(self, node, tail)
 
     def _ordered(self, node: exp.Expr) -> Typed:
@@ -158,15 +158,6 @@ class Expressions:
 
     def _exists(self, node: exp.Exists) -> Typed:
         return Typed(f"exists ({self.scope.subquery(node, node.this).render()})", BOOL)
-
-
-def _shown(node: exp.Expr) -> str:
-    """Return what the user wrote, in short."""
-    if isinstance(node, exp.Anonymous):
-        return f"{node.name.lower()}()"
-    if isinstance(node, exp.Func):
-        return f"{node.sql_name().lower()}()"
-    return node.sql("postgres", comments=False)[:60] or type(node).__name__
 
 
 _OWN: Final[dict[type[exp.Expr], Any]] = {

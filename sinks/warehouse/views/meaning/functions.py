@@ -11,7 +11,7 @@ from sinks.warehouse.views.meaning.coercion import coerced, unpadded
 from sinks.warehouse.views.meaning.conditions import lowered, uppered
 from sinks.warehouse.views.meaning.known import ALIASES, FUNCTIONS, Function
 from sinks.warehouse.views.meaning.pg_types import INTEGERS, TEXTS, PgType
-from sinks.warehouse.views.meaning.refusal import NotProven
+from sinks.warehouse.views.meaning.refusal import NotProven, as_written
 from sinks.warehouse.views.meaning.typed import Typed
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def call(walk: Expressions, node: exp.Func) -> Typed:
     elif type(node) is exp.Anonymous:
         name, parts = node.name.lower(), list(node.expressions)
     else:
-        raise NotProven(node, f"uses {node.sql_name().lower()}(), which is not known to be equal in Spark")
+        raise NotProven(node, f"uses {as_written(node)}, which is not known to be equal in Spark")
     name = ALIASES.get(name, name)
     found = [walk.of(part) for part in parts]
     entries = FUNCTIONS.get(name, ())

@@ -12,6 +12,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sinks.warehouse.views.determinism import Finding, line_of
 
 _HINT: Final = "docs/reference/view-sql.md lists what is known to be equal; compute the rest in PostgreSQL"
+_SHOWN_MAX: Final = 60  # characters of a part of a query in a message
 
 
 class NotProven(Exception):
@@ -28,6 +29,14 @@ def check_spelling(tokens: Sequence[Token]) -> Finding | None:
         if token.text.lower() == "date_part" and behind.token_type == TokenType.L_PAREN:
             return Finding("uses date_part(), which is a float8", "write extract(... from x), a numeric", token.line)
     return None
+
+
+def as_written(node: exp.Expr) -> str:
+    """Return a part of a query in PostgreSQL's SQL, in short."""
+    if isinstance(node, exp.Anonymous):
+        return f"{node.name.lower()}()"
+    text = node.sql("postgres", comments=False)
+    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
 
 
 def nearest_line(node: exp.Expr) -> int:
