@@ -134,7 +134,7 @@ def test_a_stack_of_another_user_is_not_touched() -> None:
             done = demo(*SHORT, "--stack", stack)
 
             assert done.returncode == 1
-            assert "not a demo's" in done.stdout
+            assert "does not belong to a demo" in done.stdout
             assert theirs.home.exists()
         finally:
             theirs.down(wipe=True)

@@ -1,8 +1,7 @@
-"""Random SQL as a view and on PostgreSQL, with a fixed seed and a fresh one. `make sql-fuzz` is the full run."""
+"""Random SQL as a view and on PostgreSQL, with a fixed seed. `make sql-fuzz` is the full run, with fresh seeds."""
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
     from tests.fixtures.servers.running_servers import Database
 
-_FIXED_SEED: Final = 20261124
+_SEED: Final = 20261124
 _EXPRESSIONS: Final = 1000
 _QUERIES: Final = 40
-_EQUAL_LEAST: Final = 200  # a fuzzer whose every query is refused proves nothing
+_EQUAL_LEAST: Final = 100  # a fuzzer whose every query is refused proves nothing
 _INVALID_MOST: Final = 3  # a random query may be one that PostgreSQL does not accept
-_SECONDS: Final = 20.0
+_SECONDS: Final = 40.0
 
 
 @pytest.fixture
@@ -43,14 +42,10 @@ def views(quick: SparkSession, postgres: Postgres, tmp_path: Path) -> Views:
 
 def test_accepted_view_gives_postgresqls_rows(postgres: Postgres, views: Views) -> None:
     refused = refused_rules(views)
-    equal = 0
+    fuzz = Fuzz(postgres, views, seed=_SEED, left_out=UNSOLVED, refused=refused)
 
-    for seed in (_FIXED_SEED, secrets.randbits(32)):
-        print(f"TAILRACE_SQL_FUZZ_SEED={seed}")
-        fuzz = Fuzz(postgres, views, seed=seed, left_out=UNSOLVED, refused=refused)
-        fuzz.run(expressions=_EXPRESSIONS, queries=_QUERIES, seconds=_SECONDS)
-        equal += fuzz.expressions.results["equal"]
+    fuzz.run(expressions=_EXPRESSIONS, queries=_QUERIES, seconds=_SECONDS)
 
-        assert not fuzz.differences.cases, report(fuzz, seed)
-        assert fuzz.invalid.total() <= _INVALID_MOST, report(fuzz, seed)
-    assert equal >= _EQUAL_LEAST
+    assert not fuzz.differences.cases, report(fuzz, _SEED)
+    assert fuzz.invalid.total() <= _INVALID_MOST, report(fuzz, _SEED)
+    assert fuzz.expressions.results["equal"] >= _EQUAL_LEAST

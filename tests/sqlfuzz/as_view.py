@@ -82,6 +82,9 @@ class Views:
             return Raised(error.getSqlState() or "", error.getCondition() or str(error).splitlines()[0])
         except Py4JJavaError as error:
             return Raised("py4j", _cause(error))
+        finally:
+            for name in view.tables:
+                self._spark.catalog.dropTempView(name)
         columns = [_values(column) for column in table.columns]
         return list(zip(*columns, strict=True))
 
