@@ -189,17 +189,19 @@ class TableJoins:
     def _unfit_for_topic(self, tables: Sequence[SourceTable]) -> list[LeftOut]:
         """Return tables whose relations the planner skips, until the catalog shows them in another form."""
         found = []
-        before, self._unfit = self._unfit, {}
+        there = {table.table for table in tables}
+        # A table without an entry in `left_out` may be about to join, and be refused again.
+        self._unfit = {name: seen for name, seen in self._unfit.items() if name in there}
         for table in tables:
             known = self._planner.left_out.get(table.table)
             if known is None:
                 continue
             topic = data_topic(self._config.name, table.namespace, table.name)
             seen = table, known.reason == "no_topic" and self._accounts.exists(topic)
-            self._unfit[table.table] = seen
-            if before.get(table.table) == seen:
+            if self._unfit.get(table.table) == seen:
                 found.append(known)
             else:  # table or topic may have changed, so the table joins again, and the planner decides again
+                self._unfit[table.table] = seen
                 self._planner.left_out.pop(table.table, None)
                 self._captured.pop(table.oid, None)
         return found
