@@ -143,7 +143,8 @@ def reading(doing: str) -> Iterator[None]:
 def one_snapshot(connection: Connection, doing: str) -> Iterator[None]:
     """Run the queries of the block on one snapshot: DDL that commits between two of them is in none of their answers.
 
-    Nested blocks, and blocks inside an open transaction, use the snapshot of the outermost. Translates psycopg errors.
+    A nested block uses the snapshot of the outer one. In a transaction of the caller, the caller's isolation level
+    counts. Translates psycopg errors.
     """
     with reading(doing):
         if connection.info.transaction_status != TransactionStatus.IDLE:

@@ -32,6 +32,7 @@ from cdc.replication.eligibility import Judgement, judge, not_addable
 from cdc.replication.publication import PublicationFacts, add_tables, publication_facts
 from cdc.replication.table_shape import SourceTable
 from cdc.startup.identity_record import IdentityRecord
+from cdc.startup.refused_forms import RefusedForms
 from cdc.startup.snapshot_setup import Snapshots
 from cdc.startup.source_identity import Source
 from cdc.startup.topic_check import LedgerTopics
@@ -87,7 +88,7 @@ class TableJoins:
         self._unreadable = {one.oid: one for one in source.left_out if one.reason == "not_readable"}
         outbox = config.outbox.table if config.outbox is not None else ""
         self.outbox_left_out = [one for one in source.left_out if one.table == outbox]
-        self._unfit: dict[str, tuple[SourceTable, bool]] = {}
+        self._refused_forms = RefusedForms()
         self._lock = threading.Lock()
         self._joining: dict[str, tuple[SourceTable, PublicationFacts, Lsn | None]] = {}
         self._passed_over = {one.table for one in source.left_out}
@@ -187,24 +188,15 @@ class TableJoins:
         return bool(new)
 
     def _unfit_for_topic(self, tables: Sequence[SourceTable]) -> list[LeftOut]:
-        """Return tables whose relations the planner skips, until the catalog shows them in another form."""
-        found = []
-        there = {table.table for table in tables}
-        # A table without an entry in `left_out` may be about to join, and be refused again.
-        self._unfit = {name: seen for name, seen in self._unfit.items() if name in there}
-        for table in tables:
-            known = self._planner.left_out.get(table.table)
-            if known is None:
-                continue
-            topic = data_topic(self._config.name, table.namespace, table.name)
-            seen = table, known.reason == "no_topic" and self._accounts.exists(topic)
-            if self._unfit.get(table.table) == seen:
-                found.append(known)
-            else:  # table or topic may have changed, so the table joins again, and the planner decides again
-                self._unfit[table.table] = seen
-                self._planner.left_out.pop(table.table, None)
-                self._captured.pop(table.oid, None)
-        return found
+        """Return tables whose relations the planner skips; others that it refused join again, and it decides again."""
+        stay, again = self._refused_forms.sort(tables, self._planner.left_out, self._has_topic)
+        for table in again:
+            self._planner.left_out.pop(table.table, None)
+            self._captured.pop(table.oid, None)
+        return stay
+
+    def _has_topic(self, table: SourceTable) -> bool:
+        return self._accounts.exists(data_topic(self._config.name, table.namespace, table.name))
 
     def _join(self, table: SourceTable, facts: PublicationFacts, connection: Connection) -> None:
         former = self._captured.get(table.oid)
