@@ -194,12 +194,15 @@ class ReaderThreads:
             failures.in_row = 0
 
     def _plan(self, connection: Connection, names: Sequence[str]) -> None:
-        tables = [table for table in self._tables(connection) if table.table in set(names)]
-        layouts = self._layouts(connection, [table for table in tables if table.key])
-        gone = set(names) - {table.table for table in tables if table.key}
+        there = {(table.table, table.oid): table for table in self._tables(connection) if table.key}
+        with self._handover.merging() as merger:
+            wanted = {name: (name, merger.tables[name].relation) for name in names if name in merger.tables}
+        layouts = self._layouts(connection, [there[table] for table in wanted.values() if table in there])
+        gone = [name for name, table in wanted.items() if table not in there]
         with self._handover.merging() as merger:
             for name in gone:
                 merger.requests.abandon(name)
+            layouts = {name: one for name, one in layouts.items() if merger.tables.has(name, one.form.relation.oid)}
             conditions = {name: merger.tables[name].condition for name in layouts}
         for name, condition in conditions.items():
             if condition is not None and not self._fits(connection, layouts[name].form, condition):
@@ -207,6 +210,7 @@ class ReaderThreads:
         with self._handover.merging() as merger:
             # Skip tables whose snapshot was begun again meanwhile.
             plans = merger.plans
+            layouts = {name: one for name, one in layouts.items() if merger.tables.has(name, one.form.relation.oid)}
             due = [name for name in (*plans.tables_to_plan(), *plans.tables_to_check()) if name in layouts]
             for name in due:
                 plans.plan(name, layouts[name].form, layouts[name].leaves, self._handover.boundary)
@@ -217,7 +221,7 @@ class ReaderThreads:
         for name in gone:
             self.unreadable.pop(name, None)
         for name in gone:
-            log.get().info("snapshot_abandoned", table=name, reason="the table can no longer be captured")
+            log.get().info("snapshot_abandoned", table=name, reason="the name has no such table now")
         for name in complete:
             log.get().info("snapshot_complete", table=name)
 

@@ -18,12 +18,17 @@ INCOMPLETE_BYTES_MAX: Final = 128 << 10
 
 
 class SnapshotRequests:
-    """The requests for snapshots of one merger. Not thread-safe."""
+    """The requests for snapshots of one merger. Not thread-safe.
+
+    Attributes:
+        abandoned: pg_class.oid of the tables that were abandoned in the middle of a snapshot, by their names then.
+    """
 
     def __init__(self, tables: TableSet, chunks: OpenChunks, sweeps: Sweeps) -> None:
         self._tables = tables
         self._chunks = chunks
         self._sweeps = sweeps
+        self.abandoned: dict[str, int] = {}
 
     def begin(
         self, name: str, relation: int, at: Lsn, marks: tuple[int, ...] = (), *, sweep_from: Lsn | None = None
@@ -40,6 +45,7 @@ class SnapshotRequests:
                 then sweeps every key that the topic has by then.
         """
         before = self._tables.get(name)
+        self.abandoned.pop(name, None)
         self._chunks.give_up(name)
         table = TableState(relation, before.number + 1 if before else 1, "begun", at)
         marks = marks or (before.marks if before else ())
@@ -107,6 +113,8 @@ class SnapshotRequests:
         self._tables.note(name)
 
     def abandon(self, name: str) -> None:
-        """Forget a table that can no longer be read."""
+        """Forget a table that its name no longer has; it may come back."""
         self._chunks.give_up(name)
-        self._tables.pop(name, None)
+        table = self._tables.pop(name, None)
+        if table is not None:
+            self.abandoned[name] = table.relation

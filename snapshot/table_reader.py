@@ -103,9 +103,12 @@ join pg_namespace n on n.nspname = t.schemaname
 join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
 where t.pubname = %(publication)s
 """
-# One statement, so that the snapshot and the table's state belong together.
+# One statement, so that the snapshot and the table's state belong together. The rows are read by name: the table must
+# still be the one that had the name when the chunk was planned.
 _MOMENT: Final = """
-select pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_relation_filenode(%(leaf)s::oid)::int8,
+select pg_current_snapshot()::text, pg_postmaster_start_time()::text,
+       (select pg_relation_filenode(l.oid) from pg_class l join pg_namespace m on m.oid = l.relnamespace
+        where l.oid = %(leaf)s::oid and l.relname = %(leaf_name)s and m.nspname = %(leaf_namespace)s)::int8,
        coalesce(t.rowfilter, ''),
        array(
            select a.attname::text || ' ' || a.atttypid::int8::text || ' ' || a.atttypmod::text
@@ -115,6 +118,8 @@ select pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_relatio
            order by a.attnum
        )
 from pg_publication_tables t
+join pg_class c on c.oid = %(root)s::oid and c.relname = t.tablename
+join pg_namespace n on n.oid = c.relnamespace and n.nspname = t.schemaname
 where t.pubname = %(publication)s and t.schemaname = %(namespace)s and t.tablename = %(name)s
 """
 
@@ -306,10 +311,11 @@ def _begin(spec: ChunkSpec) -> sql.Composed:
 def _take(connection: Connection, spec: ChunkSpec, publication: str, started: str, taken: SnapshotTaken) -> bool:
     relation = spec.form.relation
     names = {"publication": publication, "namespace": relation.namespace, "name": relation.name}
-    oids = {"leaf": spec.leaf.oid if spec.leaf else None, "root": relation.oid}
-    row = connection.execute(_MOMENT, {**names, **oids}).fetchone()
+    leaf = (None, None, None) if spec.leaf is None else (spec.leaf.oid, spec.leaf.namespace, spec.leaf.name)
+    of_leaf = dict(zip(("leaf", "leaf_namespace", "leaf_name"), leaf, strict=True))
+    row = connection.execute(_MOMENT, {**names, **of_leaf, "root": relation.oid}).fetchone()
     if row is None:
-        raise ReadLater(f"{relation.table} is not published", gone=True)
+        raise ReadLater(f"{relation.table} is not published, or another table has its name", gone=True)
     snapshot, running, filenode, row_filter, columns = row
     check_same_run(running, started)
     # Read the end of the WAL after the snapshot. Otherwise commits that the snapshot sees could lie behind it.

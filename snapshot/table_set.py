@@ -25,6 +25,10 @@ class TableSet(dict[str, TableState]):
         """The tables whose transactions must be reported."""
         return frozenset(name for name, table in self.items() if table.live)
 
+    def has(self, name: str, relation: int) -> bool:
+        """Whether a table has a snapshot, and this is its pg_class.oid."""
+        return name in self and self[name].relation == relation
+
     def covers(self, name: str, relation: int, lsn: Lsn) -> bool:
         """Whether a snapshot of this relation sweeps what another table left in the topic up to `lsn`."""
         table = self.get(name)

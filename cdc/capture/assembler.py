@@ -103,6 +103,7 @@ class Assembler:
         self._taken = start
         self._transcoders: dict[bytes, Transcoding | None] = {}
         self._relations: dict[bytes, Relation] = {}
+        self._owners: dict[str, bytes] = {}
         self._stages = stages
         self._routed: set[bytes] = set()
         self._open: pgoutput.Begin | None = None
@@ -146,6 +147,7 @@ class Assembler:
         if routed:
             self._routed.add(oid)
         self._relations[oid] = relation
+        self._owners[relation.table] = oid
         self._transcoders[oid] = transcoder
 
     def stats(self) -> BatchStats:
@@ -274,7 +276,7 @@ class Assembler:
             self._begin(message)
         elif isinstance(message, Relation):
             oid = frame[26:30]
-            if self._relations.get(oid) != message:
+            if self._relations.get(oid) != message or self._owners[message.table] != oid:
                 return Unplanned(message)
         elif isinstance(message, pgoutput.Truncate):
             return self._truncate(message, *_START(frame, 1))

@@ -1,6 +1,7 @@
 """Finds DDL that the stream does not show, records it with the next Kafka transaction, and applies the policy to it.
 
-The catalog watch's thread calls `check` and `settle`; a start calls `check` once. The capture thread calls the rest.
+The catalog watch's thread calls `check`, `settle` and `rejoined`; a start calls `check` once. The capture thread calls
+the rest.
 Facts and findings wait here until the pipeline commits them.
 
 A finding is durable before its policy acts. The other way round, a stop would lose the finding that it stopped for. An
@@ -12,7 +13,7 @@ from __future__ import annotations
 import shlex
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Final, Protocol
 
 from cdc.clock import Clock
@@ -21,7 +22,14 @@ from cdc.contracts import DdlObserver
 from cdc.errors import BrokerError, SourceRefused, TailraceError
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
-from cdc.model.ddl_finding import CatalogReading, compare_catalog, merge_findings, missed_while_left_out
+from cdc.model.ddl_finding import (
+    CatalogReading,
+    away_for_a_time,
+    compare_catalog,
+    merge_findings,
+    missed_while_left_out,
+)
+from cdc.model.relation import Relation
 from cdc.model.table_facts import AcceptedFindings, CatalogScope, DdlFinding, TableFacts, TableRecord
 from cdc.patterns import chosen, pattern_for
 from cdc.progress.recorded_catalog import RecordedCatalog
@@ -31,11 +39,13 @@ _PACE: Final = 50  # checks take at most a fiftieth of the time, however many ta
 _NAMED_MAX: Final = 3
 _REPAIRED: Final = frozenset({"column_filled", "type_changed", "values_rewritten", "partition_attached"})
 """Kinds that a new snapshot of the table repairs."""
-_SWEPT: Final = frozenset({"joined", "renamed", "replaced", "recreated", "left"})
+_SWEPT: Final = frozenset({"joined", "renamed", "replaced", "recreated", "returned", "left"})
 """Kinds after which the topic may have keys that the table does not have, and that must be deleted as well.
 
 ``left`` is one of them, for the case that a table of that name is captured again.
 """
+_CHECKS_IN_DOUBT: Final = 2
+"""The stream may show a transaction before other sessions see it: the first check may still read the former names."""
 
 
 class ReadAgain(Protocol):
@@ -50,6 +60,9 @@ class ReadAgain(Protocol):
 
 class Catalog(Protocol):
     """The catalog queries that are needed; `cdc.replication.catalog_facts` documents each."""
+
+    def one_snapshot(self) -> AbstractContextManager[None]:
+        """Let the queries of a block see the same catalog, except `end_of_wal`, which is behind what they see."""
 
     def scope(self) -> CatalogScope | None:
         """Return what holds for all tables; None without the publication."""
@@ -109,6 +122,9 @@ class DdlWatch:
         self._lock = threading.Lock()
         self._scope = recorded.scope
         self._tables = dict(recorded.tables)
+        self._names = {record.facts.oid: name for name, record in self._tables.items() if record.facts is not None}
+        self._owned_since: dict[str, Lsn] = {}
+        self._in_doubt: dict[str, int] = {}
         self._digests: dict[int, Digest] = {}
         self._changed: set[str] = set()
         self._scope_changed = True
@@ -116,15 +132,21 @@ class DdlWatch:
         self._next_check_s = float("-inf")
         self.read_again: ReadAgain = _reads_nothing
         self._accept(recorded.accepted)
+        for table, record in self._tables.items():
+            if record.facts is not None and any(one.kind == "returned" for one in record.findings):
+                self._in_doubt[table] = _CHECKS_IN_DOUBT
 
     def check(self, catalog: Catalog) -> None:
         """Compare the catalog with the recorded facts. Raises SourceError if it cannot be read."""
         began_s = self._clock.monotonic_s()
         if began_s < self._next_check_s:
             return
-        scope = catalog.scope()
-        if scope is not None:
-            self._compare(catalog, scope)
+        with self._lock:
+            in_doubt = frozenset(self._in_doubt)
+        with catalog.one_snapshot():
+            scope = catalog.scope()
+            if scope is not None:
+                self._compare(catalog, scope, in_doubt)
         self._next_check_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
 
     def settle(self) -> None:
@@ -135,6 +157,28 @@ class DdlWatch:
         # The pipeline reports an unreachable broker; what is accepted meanwhile is read later.
         with suppress(BrokerError):
             self._accept(self._accepted())
+
+    def shown(self, relation: Relation, commit_lsn: Lsn) -> None:
+        """The stream shows a table under a name, in a transaction that commits at `commit_lsn`.
+
+        If the catalog has had it otherwise since an earlier position, the name went to another table, perhaps only for
+        a time that no check saw. The topics of both names are in doubt until later checks know who owns the names now.
+        """
+        with self._lock:
+            if self._scope is None:
+                return
+            owner = self._tables.get(relation.table, TableRecord(facts=None)).facts
+            wrong = {relation.table} if owner is not None and owner.oid != relation.oid else set()
+            wrong |= {self._names.get(relation.oid, relation.table)} - {relation.table}
+            for table in wrong:
+                if commit_lsn <= self._owned_since.get(table, 0):
+                    continue  # the check that saw the present owner for the first time has found it
+                self._in_doubt[table] = _CHECKS_IN_DOUBT
+                was = self._tables[table]
+                found = away_for_a_time(table, epoch=self._epoch, since_lsn=self._scope.lsn, lsn=commit_lsn)
+                record = TableRecord(facts=was.facts, findings=merge_findings(was.findings, [found]))
+                self._keep(table, was, record)
+                self._log.note(self._scope, {table: record})  # with the rows, whichever commit takes them
 
     def rejoined(self, table: str, lsn: Lsn) -> None:
         """A table that is not read is captured again since `lsn`. What it missed meanwhile stays open as a finding."""
@@ -167,9 +211,13 @@ class DdlWatch:
         if self._refusal is not None and not self.due():
             raise self._refusal
 
-    def _compare(self, catalog: Catalog, scope: CatalogScope) -> None:
+    def _compare(self, catalog: Catalog, scope: CatalogScope, in_doubt: Collection[str]) -> None:
         digests = dict(catalog.digests())
-        if digests == self._digests and not self._differs(scope):
+        for table in in_doubt:
+            record = self._tables.get(table)
+            if record is not None and record.facts is not None:
+                self._digests.pop(record.facts.oid, None)
+        if not in_doubt and digests == self._digests and not self._differs(scope):
             with self._lock:
                 self._scope = scope
             return
@@ -185,9 +233,13 @@ class DdlWatch:
         lost = [leaf.oid for facts in before.values() for leaf in facts.leaves]
         others = catalog.taken([table for table in before if table not in now])
         reading = CatalogReading(scope, now, catalog.names([*gone, *lost]), catalog.end_of_wal(), others)
-        new = [] if self._scope is None else compare_catalog(self._scope, before, reading, epoch=self._epoch)
+        new = (
+            []
+            if self._scope is None
+            else compare_catalog(self._scope, before, reading, epoch=self._epoch, returned=in_doubt)
+        )
         with self._lock:
-            self._record(before, now, new)
+            self._record(before, reading, new, in_doubt)
             self._scope_changed = self._scope_changed or self._differs(scope)
             self._scope = scope
             self._digests = {oid: digest for oid, digest in digests.items() if oid in found or oid not in changed}
@@ -202,20 +254,36 @@ class DdlWatch:
         )
 
     def _record(
-        self, before: Mapping[str, TableFacts], now: Mapping[str, TableFacts], new: Sequence[DdlFinding]
+        self,
+        before: Mapping[str, TableFacts],
+        reading: CatalogReading,
+        new: Sequence[DdlFinding],
+        in_doubt: Collection[str],
     ) -> None:
         fresh: dict[str, list[DdlFinding]] = {}
         for one in new:
             fresh.setdefault(one.table, []).append(one)
-        for table in before.keys() | now.keys() | fresh.keys():
-            was = self._tables.get(table, TableRecord(facts=None))
+        for table in before.keys() | reading.tables.keys() | fresh.keys() | set(in_doubt):
+            was, facts = self._tables.get(table, TableRecord(facts=None)), reading.tables.get(table)
             found = merge_findings(was.findings, fresh.get(table, ()))
-            self._keep(table, was, TableRecord(facts=now.get(table), findings=found))
+            if table in in_doubt and not any(one.kind == "returned" for one in fresh.get(table, ())):
+                found = tuple(one for one in found if one.kind != "returned")  # another finding says what happened
+            if facts is not None and (was.facts is None or was.facts.oid != facts.oid):
+                self._owned_since[table] = reading.end_lsn
+            self._keep(table, was, TableRecord(facts=facts, findings=found))
+        for table in in_doubt:
+            self._in_doubt[table] -= 1
+            if not self._in_doubt[table] or table not in reading.tables:
+                del self._in_doubt[table]
 
     def _keep(self, table: str, was: TableRecord, record: TableRecord) -> None:
         if record == was:
             return
         self._changed.add(table)
+        if was.facts is not None and self._names.get(was.facts.oid) == table:
+            del self._names[was.facts.oid]
+        if record.facts is not None:
+            self._names[record.facts.oid] = table
         if record.facts is None and not record.findings:
             self._tables.pop(table, None)
         else:
@@ -234,7 +302,7 @@ class DdlWatch:
     def _read_again(self) -> dict[str, AcceptedFindings]:
         """Begin snapshots for findings that they repair. Returns what is settled by those that go on."""
         with self._lock:
-            records = list(self._tables.items())
+            records = [(table, record) for table, record in self._tables.items() if table not in self._in_doubt]
         settled_now: dict[str, AcceptedFindings] = {}
         for table, record in records:
             if record.facts is None:

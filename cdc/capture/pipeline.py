@@ -67,6 +67,7 @@ class Parts:
     snapshots: Snapshots = field(default_factory=NoSnapshots)
     asides: Sequence[SideWriter] = ()
     stages: Sequence[Stage] = ()
+    shown: Callable[[Relation, Lsn], None] = lambda _relation, _lsn: None
 
 
 class Pipeline:
@@ -199,7 +200,10 @@ class Pipeline:
         return waited and (self._parts.assembler.advanced or any(aside.due() for aside in self._parts.asides))
 
     def _plan(self, relation: Relation) -> None:
-        """Plan a new relation or a new shape of one. Catalog queries and topic creation happen here, never per row."""
+        """Plan a new relation, or a new shape or name of one. Queries and topic creation happen here, never per row."""
+        row = self._parts.assembler.row_position
+        if row is not None:
+            self._parts.shown(relation, row[0])
         try:
             taken = self._taken(relation)
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)

@@ -17,7 +17,7 @@ import msgspec
 from cdc.lsn import Lsn
 from cdc.model.table_facts import CatalogScope, ColumnFacts, DdlFinding, FindingKind, LeafFacts, TableFacts
 from cdc.model.visibility import widened
-from cdc.patterns import matches
+from cdc.patterns import matches, pattern_for
 
 OPEN_MAX: Final = 20  # findings of a table: a daily job may drop partitions without accepting the findings
 _OTHERS: Final = "; and earlier ones"
@@ -49,15 +49,25 @@ class CatalogReading:
 
 
 def compare_catalog(
-    scope: CatalogScope, tables: Mapping[str, TableFacts], now: CatalogReading, *, epoch: int
+    scope: CatalogScope,
+    tables: Mapping[str, TableFacts],
+    now: CatalogReading,
+    *,
+    epoch: int,
+    returned: Collection[str] = (),
 ) -> list[DdlFinding]:
-    """Return what happened between the recorded facts (`scope`, `tables`) and `now`, table by table."""
+    """Return what happened between the recorded facts (`scope`, `tables`) and `now`, table by table.
+
+    `returned`: names that belonged to another table in between, or whose table had another name, as the stream showed.
+    """
     former = {facts.oid: name for name, facts in tables.items()}
     kept = {facts.oid for facts in now.tables.values()}
     found = _Findings(epoch, scope.lsn, now.end_lsn)
     for name, facts in sorted(now.tables.items()):
         before = tables.get(name)
         if before is not None and before.oid == facts.oid:
+            if name in returned:
+                found.found.append(away_for_a_time(name, epoch=epoch, since_lsn=scope.lsn, lsn=now.end_lsn))
             _compare(found, name, before, facts, now.strays)
         elif before is not None:
             _replaced(found, name, former.get(facts.oid, ""), "the table")
@@ -85,6 +95,22 @@ def missed_while_left_out(table: str, *, epoch: int, since_lsn: int, lsn: int) -
         what=f"{table} is captured again: changes that were made while it was left out are not in the log",
         hint="read the table with the command if it has a key; otherwise accept that they are missing",
         command=f"cdc snapshot start {shlex.quote(table)}",
+        epoch=epoch,
+        since_lsn=since_lsn,
+        lsn=lsn,
+    )
+
+
+def away_for_a_time(table: str, *, epoch: int, since_lsn: int, lsn: int) -> DdlFinding:
+    """Return the finding for a name that left its table and came back between two readings of the catalog."""
+    return DdlFinding(
+        kind="returned",
+        table=table,
+        what=f"the name {table} belonged to another table for a time, or its table had another name: its topic may "
+        "lack changes of the table, or have rows of the other one",
+        hint='with ddl.policy = "resnapshot" the table is read from scratch and other keys are deleted from the topic; '
+        "otherwise the command lists the differences",
+        command=f"cdc verify --topics --table {shlex.quote(pattern_for(table))}",
         epoch=epoch,
         since_lsn=since_lsn,
         lsn=lsn,
@@ -132,10 +158,13 @@ def _compare(found: _Findings, name: str, before: TableFacts, now: TableFacts, s
     nodes = {leaf.oid: leaf.file_node for leaf in before.leaves}
     rewritten = any(nodes.get(leaf.oid, leaf.file_node) != leaf.file_node for leaf in now.leaves)
     former = {column.number: column for column in before.columns}
-    filled, published, retyped, changed = [], [], [], []
+    names = {column.name: column.number for column in before.columns}
+    filled, published, retyped, changed, reused = [], [], [], [], []
     for column in now.columns:
         old = former.get(column.number)
-        if old is None:
+        if names.get(column.name, column.number) != column.number:
+            reused.append(column.name)
+        elif old is None:
             if column.missing or rewritten:
                 filled.append(column.name)
             elif not column.settable:  # adding such a column rewrites the table, so it was there before
@@ -156,6 +185,11 @@ def _compare(found: _Findings, name: str, before: TableFacts, now: TableFacts, s
     if retyped:
         what = f"the type of {_listed(retyped)} of {name} was changed: the log has earlier rows in their former form"
         found.add("type_changed", name, what, _REWRITE, statement)
+    if reused:
+        what = (
+            f"{_listed(reused)} of {name} is another column now: earlier rows have values of the former one in the log"
+        )
+        found.add("values_rewritten", name, what, _REWRITE, statement)
     if changed:
         what = f"{name} was rewritten and {_listed(changed)} changed: its values may differ from those in the log"
         found.add("values_rewritten", name, what, _REWRITE, statement)

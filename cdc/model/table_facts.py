@@ -21,6 +21,7 @@ FindingKind = Literal[
     "renamed",
     "recreated",  # written by earlier versions; now `replaced`
     "replaced",
+    "returned",
     "joined",
     "left",
 ]

@@ -9,6 +9,7 @@ https://www.postgresql.org/docs/18/catalogs.html
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -202,6 +203,10 @@ class CatalogReader:
         self._connection = connection
         self._publication = publication
         self._selected = selected
+
+    def one_snapshot(self) -> AbstractContextManager[None]:
+        """Let the queries of a block see the same catalog."""
+        return one_snapshot(self._connection, _DOING)
 
     def scope(self) -> CatalogScope | None:
         """See `catalog_scope`."""

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.read.lake_reader import At
     from sinks.warehouse.read.view_check import ViewReport
     from sinks.warehouse.verify.mirror_check import MirrorReport
-    from sinks.warehouse.views.definition import View
+    from sinks.warehouse.views.definition import ViewFiles
 
 _SAME_SIGNAL_S: Final = 1.0  # a process manager may signal both the process and its group: count them as one signal
 
@@ -135,12 +135,12 @@ def verify_sink(
 
 
 def check_lake_views(
-    location: Location, views: Sequence[View], names: Sequence[str], *, at: At, progress: Progress
+    location: Location, files: ViewFiles, names: Sequence[str], *, at: At, progress: Progress
 ) -> tuple[int, list[ViewReport]]:
     """Compare views of a lake with their queries; without `names`, all views. Returns the cut and the reports."""
     from sinks.warehouse.start import check
 
-    return check(location, views, names, at=at, machine=Machine.here(), progress=progress)
+    return check(location, files, names, at=at, machine=Machine.here(), progress=progress)
 
 
 def run_sink(

@@ -216,6 +216,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
             side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
             asides=[ddl, joins, *beats, *stages, *audit_follower(config, clock, status.audit, closing)],
             stages=[stage.router for stage in stages],
+            shown=ddl.shown,
             snapshots=snapshots.hand_over,
         )
         durable = partial(_acknowledged, status, watch)

@@ -124,6 +124,19 @@ class Snapshots:
             if not merger.tables.covers(table.table, table.oid, lsn):
                 merger.requests.begin(table.table, table.oid, lsn, sweep_from=lsn)
 
+    def resume_abandoned(self, tables: Sequence[SourceTable], now: Callable[[], Lsn]) -> None:
+        """Begin again the snapshots of tables that had another name when they were read, and have their own again.
+
+        `now` returns the end of the WAL.
+        """
+        with self.hand_over.merging() as merger:
+            abandoned = dict(merger.requests.abandoned)
+        back = [table for table in tables if abandoned.get(table.table) == table.oid]
+        if back:
+            lsn = now()
+            for table in back:
+                self.join(table, lsn)
+
     def unreadable(self) -> list[LeftOut]:
         """Return tables whose changes are captured, but whose earlier rows cannot be read."""
         return [

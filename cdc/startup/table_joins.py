@@ -13,7 +13,8 @@ are published. Only a start does that, so capture starts over for it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from cdc.capture.ddl_watch import DdlWatch
@@ -91,7 +92,9 @@ class TableJoins:
         self._refused_forms = RefusedForms()
         self._lock = threading.Lock()
         self._joining: dict[str, tuple[SourceTable, PublicationFacts, Lsn | None]] = {}
-        self._passed_over = {one.table for one in source.left_out}
+        # Tables of these names have, or had, a topic. If one joins, keys of an earlier table must be swept from it.
+        self._passed_over = {one.table for one in source.left_out} | set(planner.topic_keys)
+        self._passed_over -= set(self._captured.values())
         self._left: set[str] = set()
         self._tried: dict[int, tuple[float, SourceTable, str]] = {}
         self._unread = list(snapshots.unread)
@@ -127,10 +130,14 @@ class TableJoins:
         out = {one.oid for one in left_out}
         with self._lock:
             self._passed_over.update(one.table for one in left_out)
+        names = {table.table for table in there}
         for table in there:
             if table.oid not in out and self._captured.get(table.oid) != table.table:
-                self._join(table, facts, connection)
+                self._join(table, facts, connection, names)
         self._forget(tables, out, watch)
+        self._snapshots.resume_abandoned(
+            [table for table in there if table.oid not in out], partial(catalog_queries.current_wal, connection)
+        )
         self._watch_all(facts, watch)
         self._observer.tables_left_out([*left_out, *self.outbox_left_out, *self._snapshots.unreadable()])
         self._next_check_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
@@ -198,13 +205,17 @@ class TableJoins:
     def _has_topic(self, table: SourceTable) -> bool:
         return self._accounts.exists(data_topic(self._config.name, table.namespace, table.name))
 
-    def _join(self, table: SourceTable, facts: PublicationFacts, connection: Connection) -> None:
+    def _join(
+        self, table: SourceTable, facts: PublicationFacts, connection: Connection, names: Collection[str]
+    ) -> None:
         former = self._captured.get(table.oid)
         self._captured[table.oid] = table.table
         self._snapshots.knows(table)
         with self._lock:
             if former is not None:
                 self._left.add(former)
+                if former not in names:
+                    self._passed_over.add(former)
             again = table.table in self._passed_over
             self._passed_over.discard(table.table)
             self._joining[table.table] = table, facts, catalog_queries.current_wal(connection) if again else None

@@ -68,6 +68,14 @@ CASES: Final[dict[str, Case]] = {
         ["update named set m = 2"],
         {"public.named": [_OLD, {"id": 1, "m": 2}]},
     ),
+    "column dropped and made again": Case(
+        ["create table remade (id int primary key, n int)"],
+        ["insert into remade values (1, 1)"],
+        ["alter table remade drop n", "alter table remade add n text"],
+        ["insert into remade values (2, 'two')"],
+        {"public.remade": [_OLD, {"id": 2, "n": "two"}]},
+        {("public.remade", "values_rewritten")},
+    ),
     "type changed": Case(
         ["create table typed (id int primary key, n int)"],
         ["insert into typed values (1, 1)"],

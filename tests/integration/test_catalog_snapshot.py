@@ -10,7 +10,7 @@ import pytest
 
 from cdc.config.secret import Secret
 from cdc.replication.catalog_facts import table_facts
-from cdc.replication.catalog_queries import key_columns, tables_matching
+from cdc.replication.catalog_queries import key_columns, one_snapshot, tables_matching
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import publication_facts
 
@@ -75,3 +75,21 @@ def test_ddl_between_two_queries_of_a_reading_is_in_none_of_their_answers(
         assert ran
         assert seen == before
         assert read(source, found[0]) != before
+
+
+def test_table_that_is_published_after_the_snapshot_is_not_in_the_facts_without_its_membership(
+    database: Database,
+) -> None:
+    """pg_get_publication_tables sees it at once, pg_publication_rel only with the next snapshot."""
+    with connect(Secret(database.dsn)) as source, psycopg.connect(database.dsn, autocommit=True) as admin:
+        for statement in (*_MADE, "create table late (id int primary key)", "create schema s", "create table s.x ()"):
+            admin.execute(statement.encode())
+        with one_snapshot(source, "test"):
+            before = publication_facts(source, "p")
+            admin.execute("alter publication p add table late, tables in schema s")
+            assert publication_facts(source, "p") == before
+        after = publication_facts(source, "p")
+
+    assert before is not None
+    assert after is not None
+    assert len(after.tables) == len(before.tables) + 2

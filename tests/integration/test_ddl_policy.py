@@ -180,9 +180,13 @@ def test_table_that_joins_at_a_start_is_reported(capture: CaptureSite) -> None:
 def test_table_that_joins_while_capture_runs_is_captured_and_reported(capture: CaptureSite) -> None:
     table(capture)
     daemon = capture.running(_QUICK)
-    table(capture, "late")
 
-    capture.sql(f"alter publication {capture.slot} add table late", "insert into late values (2)")
+    capture.transaction(  # otherwise capture may add the table first
+        "create table late (id int primary key)",
+        "insert into late values (1)",
+        f"alter publication {capture.slot} add table late",
+    )
+    capture.sql("insert into late values (2)")
     until(lambda: told(daemon), "found")
     log = capture.settled(daemon)
 

@@ -119,6 +119,71 @@ def test_names_that_go_back_and_forth_end_with_the_rows_of_their_tables(capture:
     until_equal(capture, "blue", "green")
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        [*_SWAP, "insert into blue values (500, 'of green')", *_SWAP_BACK],
+        [*_SWAP, "delete from blue where id > 40", *_SWAP_BACK],
+        ["alter table blue rename to away", "delete from away where id < 20", "alter table away rename to blue"],
+    ],
+    ids=["inserted by another table", "deleted by another table", "deleted while it was away"],
+)
+@pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
+def test_rows_that_change_while_a_name_is_away_between_two_checks_reach_the_topic(
+    capture: CaptureSite, between: list[str], *, down: bool
+) -> None:
+    """No check can see it: the names are back at the end of the transaction."""
+    fill(capture)
+    daemon = started(capture, _QUICK)
+    until_equal(capture, "green")
+
+    if down:
+        daemon.stop()
+    capture.transaction(*between)
+    daemon = capture.running(_QUICK) if down else daemon
+    until_equal(capture, "blue", "green")
+    until(lambda: ("public.blue", "returned") in found(daemon), "it is reported")
+    until(lambda: daemon.status().get("ddl_count") == 0, "the findings are settled")
+    until_equal(capture, "blue", "green")
+
+
+def test_snapshot_that_was_given_up_while_its_table_had_another_name_is_begun_again(capture: CaptureSite) -> None:
+    fill(capture)
+    capture.sql("insert into blue select n, repeat('x', 700) from generate_series(100, 400) n")
+    snapshot = {**INITIAL["snapshot"], "chunk_bytes": 8192}
+    sections = {**_QUICK, "snapshot": snapshot, "capture": {"catalog_check_s": 8.0}}
+    daemon = capture.running(sections, mutant="slow_chunks:200")
+    until(lambda: any(one["rows"] for one in daemon.status()["snapshots"]), "rows join")
+
+    capture.sql("alter table blue rename to away")
+    until(lambda: daemon.events("snapshot_abandoned"), "the snapshot is given up")
+    capture.sql("alter table away rename to blue")
+
+    until_equal(capture, "blue")
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a restart"])
+def test_new_table_under_the_former_name_of_a_renamed_one_has_a_topic_without_its_keys(
+    capture: CaptureSite, *, restarted: bool
+) -> None:
+    fill(capture)
+    capture.sql("create publication every_table for all tables")
+    sections: Sections = {**_QUICK, "source": {"publication": "every_table"}}
+    daemon = started(capture, sections)
+    until_equal(capture, "green")
+
+    capture.sql("alter table green rename to teal")
+    until(lambda: ("public.teal", "renamed") in found(daemon), "the rename is found")
+    until_equal(capture, "teal")
+    if restarted:
+        capture.settled(daemon)
+        daemon.stop()
+        capture.running(sections)
+    capture.sql(_MADE.format("green"), "insert into green values (500, 'new')")
+
+    until_equal(capture, "green")
+
+
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
 def test_table_dropped_and_created_in_one_transaction_is_reported_as_replaced(
     capture: CaptureSite, *, down: bool

@@ -57,6 +57,15 @@ TOLD: Final[dict[str, tuple[list[str], Found]]] = {
         ["alter table old alter d type int using d + 1"],
         {("old", "values_rewritten")},
     ),
+    "column dropped and made again": (["alter table t drop n, add n text"], {("t", "values_rewritten")}),
+    "column renamed to the name of a dropped one": (
+        ["alter table t drop v", "alter table t rename n to v"],
+        {("t", "values_rewritten")},
+    ),
+    "names of columns exchanged": (
+        ["begin; alter table t rename n to x; alter table t rename v to n; alter table t rename x to v; commit"],
+        {("t", "values_rewritten")},
+    ),
     "attached": (
         ["insert into p_apart values (11, 'x')", "alter table p attach partition p_apart for values from (10) to (20)"],
         {("p", "partition_attached")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -14,6 +15,7 @@ from cdc.errors import BrokerUnreachable, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
 from cdc.model.ddl_finding import OPEN_MAX, merge_findings
+from cdc.model.relation import Relation, ReplicaIdentity
 from cdc.model.table_facts import (
     AcceptedFindings,
     CatalogScope,
@@ -41,6 +43,9 @@ class ScriptedCatalog:
     lsn: int = 1000
     takes_s: float = 0.0
     clock: ManualClock | None = None
+
+    def one_snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def scope(self) -> CatalogScope:
         self.lsn += 10
@@ -353,3 +358,54 @@ def test_what_no_reading_mends_stays_open() -> None:
     rig.look()
 
     assert [one.kind for one in rig.observer.unsettled] == ["left"]
+
+
+def test_name_that_was_away_between_two_checks_is_noted_at_once_and_found_by_the_next_check() -> None:
+    rig = Rig(Ddl(policy="resnapshot"))
+    asked: list[tuple[str, int]] = []
+
+    def read_again(facts: TableFacts, lsn: int, *, sweep: bool) -> bool:
+        assert sweep
+        asked.append((facts.table, lsn))
+        return False
+
+    rig.watch.read_again = read_again
+    at = Lsn(rig.catalog.lsn + 5)
+    rig.watch.shown(Relation(4711, "public", "b", ReplicaIdentity.DEFAULT, ()), at)
+
+    noted = rig.log.notes[-1]["public.b"]  # a commit may follow that asks no one
+    assert noted is not None
+    assert [(one.kind, one.lsn) for one in noted.findings] == [("returned", at)]
+    rig.watch.settle()
+    assert asked == []
+    rig.look()
+    rig.look()
+    rig.look()
+    assert asked == [("public.b", rig.observer.unsettled[0].lsn)]
+    assert asked[0][1] > at
+
+
+def test_table_that_the_stream_shows_under_its_former_name_is_not_found_twice() -> None:
+    """The stream is behind the catalog: the check that saw the new owner for the first time found all of it."""
+    rig = Rig()
+    at = Lsn(rig.catalog.lsn)
+    rig.watch.shown(Relation(4711, "public", "b", ReplicaIdentity.DEFAULT, ()), at)
+    rig.look()
+
+    assert rig.observer.unsettled == []
+
+
+def test_start_repeats_the_finding_of_a_name_that_was_away_because_its_rows_may_have_gone_on() -> None:
+    rig = Rig()
+    at = Lsn(rig.catalog.lsn + 5)
+    rig.watch.shown(Relation(4711, "public", "b", ReplicaIdentity.DEFAULT, ()), at)
+    noted = rig.log.notes[-1]["public.b"]
+    assert noted is not None
+
+    recorded = RecordedCatalog(rig.catalog.scope(), {"public.b": noted}, {})
+    observer = NotingObserver()
+    watch = DdlWatch(Ddl(), recorded, NotingLog(), ManualClock(), epoch=2, observer=observer, accepted=dict)
+    watch.check(rig.catalog)
+
+    assert [one.lsn for one in observer.unsettled if one.kind == "returned"] == [rig.catalog.lsn]
+    assert rig.catalog.lsn > at
