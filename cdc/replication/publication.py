@@ -28,6 +28,7 @@ GENERATED_SINCE: Final = 180000
 """The first server_version_num whose publications can include stored generated columns."""
 _LOCKED_MAX: Final = 5  # locked tables that one attempt waits for
 _LOCK_TIMEOUT: Final = "set local lock_timeout = '1s'"  # others queue behind a statement that waits for a lock
+_NAME_TAKEN: Final = "the table was renamed or replaced meanwhile; retrying"
 
 _FACTS: Final = """
 select p.oid::int8, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
@@ -37,6 +38,8 @@ from pg_publication p
 where p.pubname = %(name)s
 """
 
+# pg_get_publication_tables sees what commits after the snapshot of the query. A table whose membership is not in the
+# snapshot is left out; without its member oid it would look as if the publication had it by schema.
 # PostgreSQL 15 names columns only where there is a column list; without one it publishes all that are not generated.
 _TABLES: Final = """
 select g.relid::int8, g.qual is not null, coalesce(r.oid::int8, 0),
@@ -48,6 +51,18 @@ from pg_publication p
 cross join lateral pg_get_publication_tables(p.pubname) g
 left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = g.relid
 where p.pubname = %(name)s
+  and (p.puballtables or r.oid is not null or exists (
+      select from (select g.relid union all select a.relid from pg_partition_ancestors(g.relid) a) part
+      join pg_class c on c.oid = part.relid
+      where exists (select from pg_publication_rel m where m.prpubid = p.oid and m.prrelid = c.oid)
+         or exists (select from pg_publication_namespace m where m.pnpubid = p.oid and m.pnnspid = c.relnamespace)
+  ))
+"""
+
+_MEMBERS: Final = """
+select count(*)::int8
+from pg_publication p join pg_publication_rel r on r.prpubid = p.oid
+where p.pubname = %(name)s and r.prrelid = any(%(oids)s::oid[])
 """
 
 
@@ -157,6 +172,7 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
     if facts is None:
         raise SourceRefused(f"publication {name!r} was dropped by another session meanwhile", publication=name)
     refuse_unfit(facts, wanted)
+    refused |= {table.oid: _NAME_TAKEN for table in missing(facts, wanted) if table.oid not in refused}
     added = tuple(table for table in missing(before, wanted) if table.oid not in refused)
     return Ensured(facts, created=before is None, added=added, refused=refused)
 
@@ -164,8 +180,8 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
 def add_tables(connection: Connection, name: str, tables: Sequence[SourceTable]) -> dict[int, str]:
     """Add tables to the publication: all at once, or one by one if that fails.
 
-    Returns the tables that the server refused, by oid, and why; a table that was dropped meanwhile is one of them.
-    Waits only a moment for locks. Raises SourceUnreachable if the connection broke.
+    Returns the tables that the server refused, by oid, and why; a table that was dropped or renamed meanwhile is one of
+    them. Waits only a moment for locks. Raises SourceUnreachable if the connection broke.
     """
     refused: dict[int, str] = {}
     if not tables or _add(connection, name, tables) is None:
@@ -187,6 +203,10 @@ def _add(connection: Connection, name: str, tables: Sequence[SourceTable]) -> ps
         with connection.transaction():
             connection.execute(_LOCK_TIMEOUT)
             connection.execute(add_statement(name, tables).encode())
+            # The statement names tables; another table may have the name by now. What it added is locked until the end.
+            added = connection.execute(_MEMBERS, {"name": name, "oids": [table.oid for table in tables]}).fetchone()
+            if added != (len(tables),):
+                raise psycopg.DatabaseError(_NAME_TAKEN)
     except psycopg.Error as error:
         if connection.closed:
             raise translate(error, f"add tables to publication {name!r}", publication=name) from error

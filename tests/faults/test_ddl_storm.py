@@ -169,7 +169,7 @@ def differs(capture: CaptureSite, name: str) -> str:
 
 
 def _still_works(daemon: Daemon, storm: Storm) -> None:
-    assert daemon.alive, "\n".join([*storm.ran[-60:], daemon.log_text()[-5000:]])
+    assert daemon.alive, "\n".join([daemon.log_text()[-5000:], *storm.ran[-60:]])
     assert daemon.status().get("state", "RUNNING") in _GOING_ON, daemon.log_text()[-6000:]
 
 

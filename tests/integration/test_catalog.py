@@ -21,6 +21,7 @@ from cdc.replication.catalog_queries import (
     types,
     wal_settings,
 )
+from cdc.replication.collations import collations
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import Ensured, ensure_publication, publication_facts
 from cdc.replication.table_shape import SourceTable
@@ -249,6 +250,27 @@ def test_publication_is_made_then_extended_never_narrowed(source: Connection, tw
     assert first.facts.complete
 
 
+@pytest.mark.parametrize("published", ["neither", "the other"])
+def test_table_whose_name_went_to_another_is_refused_and_not_published_in_its_place(
+    published: str, source: Connection, two_tables: list[SourceTable]
+) -> None:
+    source.execute("create table public.c (id int primary key); create publication p for table public.c")
+    if published == "the other":
+        source.execute("alter publication p add table public.b")
+    source.execute(
+        "alter table public.a rename to old; alter table public.b rename to a; alter table public.old rename to b"
+    )
+
+    ensured = ensure_publication(source, "p", two_tables[:1], create=True)
+
+    assert ensured.refused == {two_tables[0].oid: "the table was renamed or replaced meanwhile; retrying"}
+    assert ensured.added == ()
+    assert (two_tables[1].oid in ensured.facts.tables) == (published == "the other")
+    assert [t.oid for t in ensure_publication(source, "p", tables_matching(source, ["*.b"]), create=True).added] == [
+        two_tables[0].oid
+    ]
+
+
 def test_missing_publication_made_by_hand_is_refused_with_its_statement(
     source: Connection, two_tables: list[SourceTable]
 ) -> None:
@@ -321,3 +343,38 @@ def test_wrong_connections_say_what_is_wrong(postgres: PostgresServer) -> None:
     with pytest.raises(SourceRefused, match="SSL") as caught:
         connect(Secret(psycopg.conninfo.make_conninfo(postgres.dsn, sslmode="require")))
     assert "sslmode" in caught.value.hint
+
+
+def test_collations_of_database_and_columns_are_read(source: Connection) -> None:
+    # PostgreSQL of the tests has no ICU, and so no nondeterministic collation.
+    source.execute('create table public.t (id int, plain text, sorted text collate "C", lower text collate pg_c_utf8)')
+
+    found = collations(source)
+
+    assert (found.database.order, found.database.case) == (True, False), "servers of tests have the builtin C.UTF-8"
+    columns = found.columns["public", "t"]
+    assert sorted(columns) == ["lower", "sorted"]
+    assert (columns["sorted"].order, columns["sorted"].case) == (True, True)
+    assert (columns["lower"].order, columns["lower"].case) == (True, False)
+    assert columns["sorted"].deterministic
+
+
+@pytest.mark.parametrize(
+    ("settings", "order", "case"),
+    [
+        ("locale_provider = libc locale = 'C'", True, True),
+        ("locale_provider = builtin builtin_locale = 'C.UTF-8' locale = 'C'", True, False),
+    ],
+)
+def test_collation_of_a_database_is_that_of_its_provider(
+    source: Connection, database: Database, postgres: PostgresServer, settings: str, *, order: bool, case: bool
+) -> None:
+    name = f"{database.name}_c"
+    source.execute(f"create database {name} template template0 encoding 'UTF8' {settings}".encode())
+    try:
+        with connect(Secret(postgres.dsn_of(name)), application_name="test") as other:
+            found = collations(other).database
+    finally:
+        source.execute(f"drop database {name} with (force)".encode())
+
+    assert (found.order, found.case) == (order, case)
