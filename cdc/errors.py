@@ -335,9 +335,14 @@ class KeyBlocked(SinkError):
 
 
 class ViewRefused(SinkError):
-    """The SQL cannot be used for a view; the message names file and reason."""
+    """The SQL cannot be used for a view; the message names file, line and reason."""
 
     state = "MISCONFIGURED"
+
+    @property
+    def reason(self) -> str:
+        """Why the view is left behind, and what to do."""
+        return "; ".join(part for part in (self.message, self.hint) if part)
 
 
 class LakeDamaged(SinkError):

@@ -31,6 +31,15 @@ config_option: Final = click.option(
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 """``--json``: one document on stdout; errors are JSON on stderr."""
 
+wait_option: Final = click.option(
+    "--timeout",
+    "wait_s",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds to wait for Kafka, for capture and for the lake.",
+)
+"""``--timeout`` of commands that compare: how long they wait for what they compare with."""
 
 schema_option: Final = click.option(
     "--schema", help="Schema of the tables  [default: from outbox.table in the configuration, else outbox]."

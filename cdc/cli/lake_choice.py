@@ -23,7 +23,7 @@ from cdc.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from cdc.config.settings import Warehouse
     from sinks.warehouse.lake.location import Location
-    from sinks.warehouse.views.definition import View
+    from sinks.warehouse.views.definition import View, ViewFiles
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,16 +79,45 @@ def choose_lake(config_path: Path | None, lake_text: str | None) -> LakeChoice:
     return LakeChoice(Location.of(lake_text), None)
 
 
-def views_of_files(config_path: Path | None, lake_text: str | None, folder: Path | None) -> tuple[View, ...]:
+def views_of_files(config_path: Path | None, lake_text: str | None, folder: Path | None) -> ViewFiles:
     """Return the views in `folder`, by default in the folder of the selected lake's sink. Raises UsageError."""
-    from sinks.warehouse.views.definition import load_views
+    from sinks.warehouse.views.definition import read_views
 
     folder = folder or choose_lake(config_path, lake_text).views
     if folder is None:
         raise UsageError(
             "the folder of the views is unknown", hint="set views in the section of the warehouse sink, or pass --views"
         )
-    return load_views(folder)
+    return read_views(folder)
+
+
+def named_view(files: ViewFiles, name: str) -> View:
+    """Return a view by its name. Raises UsageError with the closest name, or why its file cannot be used."""
+    from sinks.warehouse.lake.table_naming import known_names_hint
+
+    if name in files.refused:
+        raise files.refused[name]
+    views = {view.name: view for view in files.views}
+    if name not in views:
+        hint = known_names_hint(name, [*views, *files.refused]) or "the folder has no *.sql file"
+        raise UsageError(f"no view {name} in the folder of views", hint=hint)
+    return views[name]
+
+
+def check_file(found: LakeChoice, name: str) -> None:
+    """Raise the reason if a view is not in the lake although it has a file; its file may be one that cannot be used."""
+    from sinks.warehouse.views.definition import read_views
+
+    if found.views is None:
+        return
+    files = read_views(found.views)
+    if name in files.refused:
+        raise files.refused[name]
+    if any(view.name == name for view in files.views):
+        raise UsageError(
+            f"the view {name} has no rows yet: the sink has not computed its file",
+            hint="the sink reads the files when it starts: restart it",
+        )
 
 
 def _configured(sink: Warehouse) -> LakeChoice:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from cdc.cli import output, sink_status_command
-from cdc.config.settings import Config
+from cdc.config.settings import Config, Warehouse
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
 from cdc.model.sink_report import UNKNOWN
 
@@ -24,7 +24,7 @@ def sinks_of(config: Config, daemon: dict[str, Any] | None) -> list[dict[str, An
         return []
     kept = (daemon or {}).get("sinks")
     if isinstance(kept, dict):
-        return [{"name": name, **_alive(one)} for name, one in sorted(kept.items())]
+        return [{"name": name, **_alive(one), **_views(config, name)} for name, one in sorted(kept.items())]
     try:
         return sink_status_command.all_sinks(config)
     except TailraceError:
@@ -60,6 +60,17 @@ def _line(one: dict[str, Any]) -> str:
     if one.get("next_start_seconds") is not None:
         parts.append(f"restarts in {one['next_start_seconds']:.0f} s")
     return ", ".join(parts)
+
+
+def _views(config: Config, name: str) -> dict[str, Any]:
+    """Return the views of a lake that are behind; empty for other sinks, and while the lake cannot be read."""
+    settings = config.sinks.get(name)
+    if not isinstance(settings, Warehouse):
+        return {}
+    try:
+        return {"views_behind": sink_status_command.views_behind(settings)}
+    except (TailraceError, ImportError):
+        return {}
 
 
 def _alive(one: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
 from cdc.model.sink_report import STUCK, UNKNOWN, needs_operator
 
+_VIEWS_SHOWN_MAX: Final = 5
 _COLUMNS: Final = {
     "name": "sink",
     "kind": "kind",
@@ -150,6 +151,10 @@ def notes(one: dict[str, Any]) -> list[str]:
         found.append("its group has members, but no worker has ever reported; update the workers")
     if not one.get("workers") and one["state"] != UNKNOWN:
         found.append(f"no worker runs; start `cdc run --with-sinks` or `cdc sink run {one['name']}`")
+    behind = one.get("views_behind") or {}
+    found += [output.plain(f"view {name} is behind: {why}") for name, why in list(behind.items())[:_VIEWS_SHOWN_MAX]]
+    if len(behind) > _VIEWS_SHOWN_MAX:
+        found.append(f"{len(behind) - _VIEWS_SHOWN_MAX} more views are behind: cdc views list")
     return found
 
 
@@ -177,7 +182,18 @@ def _lake(settings: Warehouse) -> dict[str, Any]:
         "published_at": _time(current.committed_at_us) if current else None,
         "tables": len(current.tables) if current else 0,
         "views": len(current.views) if current else 0,
+        "views_behind": views_behind(settings),
     }
+
+
+def views_behind(settings: Warehouse) -> dict[str, str]:
+    """Return view -> why it is behind the newest cut of a lake, as its sink recorded it."""
+    from sinks.warehouse.lake.location import Location
+    from sinks.warehouse.lake.manifest import ManifestStore
+    from sinks.warehouse.lake_observer import published_cut
+
+    current = ManifestStore(Location.configured(settings)).current()
+    return dict(published_cut(current).views_behind) if current else {}
 
 
 def _time(us: int) -> str:

@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from cdc.cli import output
-from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.command_options import config_option, configuration, json_option, wait_option
 from cdc.clock import SystemClock
 from cdc.config.settings import Applied, Config
 from cdc.config.sink_kinds import applied_of, sink_of
@@ -43,14 +43,7 @@ _NUMBERS: Final = ("compared", "missing", "extra", "stale", "different", "undeci
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the share.")
 @click.option("--repair", is_flag=True, help="Repair the keys that differ.")
-@click.option(
-    "--timeout",
-    "wait_s",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for Kafka and for capture to catch up.",
-)
+@wait_option
 @config_option
 @json_option
 def command(

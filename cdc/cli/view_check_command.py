@@ -12,14 +12,14 @@ import click
 from rich.text import Text
 
 from cdc.cli import output
-from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.command_options import config_option, configuration, json_option, wait_option
 from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option, views_of_files, views_option
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError, UsageError
 
 if TYPE_CHECKING:
     from cdc.verify.source_views import SourceViewReport, SourceViews
     from sinks.warehouse.read.view_check import ViewReport
-    from sinks.warehouse.views.definition import View
+    from sinks.warehouse.views.definition import ViewFiles
 
 _OF_SPARK: Final = "its query on Spark"
 _OF_SOURCE: Final = "PostgreSQL"
@@ -51,14 +51,7 @@ class _Wanted:
 @click.option("--source", "only_source", is_flag=True, help="Compare only with PostgreSQL; needs no Spark.")
 @click.option("--no-source", is_flag=True, help="Compare only with the query on Spark.")
 @click.option("--at", "at", metavar="LSN|CUT", help="Check at an older cut, on Spark only  [default: the newest].")
-@click.option(
-    "--timeout",
-    "wait_s",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for Kafka, and for the lake to reach PostgreSQL.",
-)
+@wait_option
 @click.option(
     "--statement-timeout",
     "statement_s",
@@ -120,7 +113,7 @@ def check_command(
 
 
 def _on_spark(
-    found: LakeChoice, views: Callable[[], Sequence[View]], names: Sequence[str], at: str | None
+    found: LakeChoice, views: Callable[[], ViewFiles], names: Sequence[str], at: str | None
 ) -> tuple[int, list[ViewReport]]:
     from cdc.cli.progress_bars import DownloadBars
     from cdc.run.app import check_lake_views
@@ -167,6 +160,7 @@ def _shown(
         ok = _all_equal(reports, named=bool(wanted.names))
     elif any(report.state == "different" for report in reports):
         ok = False
+    ok = ok and not any(report.collations for report in reports)
     if wanted.as_json:
         document: dict[str, Any] = {"ok": ok}
         if of_spark is not None:
@@ -218,6 +212,7 @@ def _of_source(report: SourceViewReport, *, values: bool) -> dict[str, Any]:
         "near": found.near,
         "from_log": report.replaced,
         "reason": report.reason or None,
+        "collations": list(report.collations),
         "columns": [report.columns[at] for at in sorted(found.columns)],
         "examples": [{"kind": kind, "key": _key(report, row)} for kind, row in found.examples if report.key],
     }
@@ -256,11 +251,11 @@ def _show_source(found: SourceViews, *, values: bool) -> None:
     output.show_table(shown)
     for report in found.reports:
         _explain(report, values=values)
-    equal = sum(report.ok for report in found.reports)
-    if equal == len(found.reports):
-        output.done(f"{equal} views equal PostgreSQL's own answer at {found.lsn}")
+    equal, answer = sum(report.ok for report in found.reports), f"PostgreSQL's own answer at {found.lsn}"
+    if equal < len(found.reports):
+        output.note(f"{equal} of {len(found.reports)} views equal {answer}")
     else:
-        output.note(f"{equal} of {len(found.reports)} views equal PostgreSQL's own answer at {found.lsn}")
+        output.done(f"{equal} views equal {answer}" if equal > 1 else f"{found.reports[0].name} equals {answer}")
 
 
 def _explain(report: SourceViewReport, *, values: bool) -> None:
@@ -268,6 +263,8 @@ def _explain(report: SourceViewReport, *, values: bool) -> None:
     if report.reason:
         word = "cannot be checked" if report.state == "not_checkable" else report.state.replace("_", " ")
         output.note(f"{name}: {word}: {report.reason}")
+    for reason in report.collations:
+        output.note(f"{name}: can differ from PostgreSQL: {reason}")
     if found.columns:
         output.note(f"{name}: rows differ in {', '.join(report.columns[at] for at in sorted(found.columns))}")
     sides = {"missing": "only in PostgreSQL", "extra": "only in the lake"}

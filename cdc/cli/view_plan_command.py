@@ -9,7 +9,7 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import choose_lake, lake_option, views_of_files, views_option
+from cdc.cli.lake_choice import check_file, choose_lake, lake_option, named_view, views_of_files, views_option
 from cdc.errors import EXIT_OK
 
 _POSSIBLE: Final[dict[bool | None, str]] = {True: "yes", False: "no", None: "unknown"}
@@ -31,7 +31,9 @@ def plan_command(name: str, folder: Path | None, lake_text: str | None, config_p
     from sinks.warehouse.read.planning_report import planned
 
     lake = Lake(choose_lake(config_path, lake_text).location)
-    document = planned(lake, lake.manifest(), views_of_files(config_path, lake_text, folder), name).document()
+    files = views_of_files(config_path, lake_text, folder)
+    named_view(files, name)
+    document = planned(lake, lake.manifest(), files.views, name, files.refused).document()
     if as_json:
         output.show_json(document)
         return EXIT_OK
@@ -56,10 +58,14 @@ def explain_command(name: str, lake_text: str | None, config_path: Path | None, 
     from sinks.warehouse.read.lake_reader import Lake, view_summary
     from sinks.warehouse.read.planning_report import plan_record, plans_document
 
-    lake = Lake(choose_lake(config_path, lake_text).location)
+    found = choose_lake(config_path, lake_text)
+    lake = Lake(found.location)
     manifest = lake.manifest()
+    if name not in manifest.views and name not in manifest.unbuilt:
+        check_file(found, name)
     summary, record = view_summary(lake, manifest, name), plan_record(lake, manifest, name)
     known = dict(record.runs) if record is not None else {}
+    cancelled = dict(record.cancelled) if record is not None else {}
     document: dict[str, Any] = {
         "name": name,
         "cut": summary.cut,
@@ -71,6 +77,7 @@ def explain_command(name: str, lake_text: str | None, config_path: Path | None, 
         "rows": record.rows if record else None,
         "plans": plans_document(record.refused if record else None),
         "runs": {plan: [run._asdict() for run in runs] for plan, runs in known.items()},
+        "cancelled": {plan: [run._asdict() for run in runs] for plan, runs in cancelled.items()},
     }
     if as_json:
         output.show_json(document)
@@ -80,7 +87,7 @@ def explain_command(name: str, lake_text: str | None, config_path: Path | None, 
         return EXIT_OK
     heading = "last runs: seconds (changed records)"
     shown = output.table("requested plan", heading, right=(heading,))
-    for plan, runs in known.items():
+    for plan, runs in [*known.items(), *((f"{plan}, cancelled", runs) for plan, runs in cancelled.items())]:
         shown.add_row(plan, "  ".join(f"{run.seconds:.2f} ({run.changes:,})" for run in runs))
     output.show_table(shown)
     keys = f"{record.keys:,} keys, " if record.keys else ""

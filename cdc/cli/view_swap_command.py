@@ -10,7 +10,7 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option
+from cdc.cli.lake_choice import LakeChoice, check_file, choose_lake, lake_option
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
 
@@ -53,7 +53,7 @@ def compare_command(name: str, key_text: str, lake_text: str | None, config_path
 
     found = choose_lake(config_path, lake_text)
     lake = Lake(found.location)
-    number = _candidate(lake, name)
+    number = _candidate(found, lake, name)
     comparison = _compared(found, lake, name, number, key_text)
     if as_json:
         output.show_json(_document(name, number, comparison))
@@ -81,7 +81,7 @@ def swap_command(
 
     found = choose_lake(config_path, lake_text)
     lake = Lake(found.location)
-    number = _candidate(lake, name)
+    number = _candidate(found, lake, name)
     comparison = _compared(found, lake, name, number, key_text)
     if not as_json:
         _show(comparison)
@@ -122,15 +122,22 @@ def rollback_command(
     return _request_swap(lake, name, before[-1], wait_s, as_json=as_json)
 
 
-def _candidate(lake: Lake, name: str) -> int:
+def _candidate(chosen: LakeChoice, lake: Lake, name: str) -> int:
     """Return the number of the newest version that is not active and was not replaced. Raises UsageError."""
+    from sinks.warehouse.lake.layout import split_beside
     from sinks.warehouse.views.generations import REPLACED, other_generations
 
     manifest = lake.manifest()
+    if name not in manifest.views and name not in manifest.unbuilt:
+        check_file(chosen, name)
     lake.view(name, manifest)
     found = {
         number: state for number, state in other_generations(name, manifest.views).items() if state.reason != REPLACED
     }
+    failed = {one: view.reason for one, view in manifest.unbuilt.items() if split_beside(one)[0] == name}
+    if not found and failed:
+        version, reason = failed.popitem()
+        raise UsageError(f"the new version {version} has no rows: {reason}", hint="correct it, and restart the sink")
     if not found:
         raise UsageError(
             f"{name} has no new version to swap to",
@@ -164,11 +171,11 @@ def _compared(found: LakeChoice, lake: Lake, name: str, number: int, key_text: s
 
 
 def _key(found: LakeChoice, name: str, key_text: str) -> Sequence[str]:
-    from sinks.warehouse.views.definition import load_views
+    from sinks.warehouse.views.definition import read_views
 
     if key_text:
         return tuple(part.strip() for part in key_text.split(","))
-    views = {} if found.views is None else {view.name: view for view in load_views(found.views)}
+    views = {} if found.views is None else {view.name: view for view in read_views(found.views).views}
     return views[name].header.key if name in views else ()
 
 

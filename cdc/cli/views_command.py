@@ -12,18 +12,27 @@ from rich.text import Text
 
 from cdc.cli import output, view_query_command, view_swap_command
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, choose_lake, grid, json_value, lake_option, views_of_files, views_option
+from cdc.cli.lake_choice import (
+    LakeChoice,
+    check_file,
+    choose_lake,
+    grid,
+    json_value,
+    lake_option,
+    named_view,
+    views_of_files,
+    views_option,
+)
 from cdc.cli.view_chart_command import chart
 from cdc.cli.view_check_command import check_command
 from cdc.cli.view_plan_command import explain_command, plan_command
 from cdc.clock import SystemClock
-from cdc.errors import EXIT_OK, UsageError, ViewRefused
+from cdc.errors import EXIT_OK, ViewRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from sinks.warehouse.lake.manifest import Manifest
     from sinks.warehouse.read.lake_reader import At, ViewSummary
-    from sinks.warehouse.views.definition import View
+    from sinks.warehouse.views.definition import View, ViewFiles
 
 _LIMIT: Final = 20
 _NOT_YET: Final = "not published yet"
@@ -51,7 +60,7 @@ group.add_command(chart)
 def list_views(lake_text: str | None, config_path: Path | None, as_json: bool) -> int:
     """List all views with their LSN, row count and state.
 
-    A view that is behind the newest cut is shown with the reason.
+    A view that is behind the newest cut is shown with the reason. So is a view whose file cannot be used.
     """
     from sinks.warehouse.read.lake_reader import Lake, views
 
@@ -60,9 +69,10 @@ def list_views(lake_text: str | None, config_path: Path | None, as_json: bool) -
     manifest = lake.manifest()
     now_s = SystemClock().wall_s()
     found = [_document(summary, now_s) for summary in views(lake, manifest)]
-    unbuilt = {name: view.reason for name, view in manifest.unbuilt.items() if name not in manifest.views}
-    waiting = dict.fromkeys((name for name in _in_files(where) if name not in manifest.views), _NOT_YET)
-    found += [_unpublished(name, reason) for name, reason in (waiting | unbuilt).items()]
+    missing = _in_files(where, manifest) | {name: view.reason for name, view in manifest.unbuilt.items()}
+    found += [_unpublished(name, reason) for name, reason in missing.items() if name not in manifest.views]
+    for view in found:
+        view["reason"] = view["reason"] or (missing.get(view["name"], _NOT_YET).replace(_NOT_YET, "") or None)
     found.sort(key=lambda view: str(view["name"]))
     if as_json:
         output.show_json(found)
@@ -122,13 +132,9 @@ def sql(
     name: str, translated: bool, folder: Path | None, lake_text: str | None, config_path: Path | None, as_json: bool
 ) -> int:
     """Print the SQL of a view."""
-    views = {view.name: view for view in views_of_files(config_path, lake_text, folder)}
-    view = views.get(name)
-    if view is None:
-        raise UsageError(
-            f"no view {name} in the folder of views", hint=f"available: {', '.join(sorted(views)) or 'no views'}"
-        )
-    text = _translated(config_path, lake_text, name, list(views.values())) if translated else view.sql
+    files = views_of_files(config_path, lake_text, folder)
+    view = named_view(files, name)
+    text = _translated(config_path, lake_text, view, files) if translated else view.sql
     if as_json:
         output.show_json(
             {"name": name, "file": str(view.file), "dialect": view.dialect, "late": view.late, "sql": text}
@@ -138,16 +144,15 @@ def sql(
     return EXIT_OK
 
 
-def _translated(config_path: Path | None, lake_text: str | None, name: str, views: Sequence[View]) -> str:
+def _translated(config_path: Path | None, lake_text: str | None, own: View, files: ViewFiles) -> str:
     """Return a view as Spark runs it. PostgreSQL's SQL needs the types of the columns it reads, from the lake."""
-    own = next(view for view in views if view.name == name)
     if own.dialect == "spark":
         return own.plain
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.read.planning_report import planned
 
     lake = Lake(choose_lake(config_path, lake_text).location)
-    return planned(lake, lake.manifest(), views, name).view.sql
+    return planned(lake, lake.manifest(), files.views, own.name, files.refused).view.sql
 
 
 def _show(found: LakeChoice, name: str, at: At, *, limit: int, where: str, as_json: bool) -> int:
@@ -156,6 +161,8 @@ def _show(found: LakeChoice, name: str, at: At, *, limit: int, where: str, as_js
 
     lake = Lake(found.location)
     manifest = lake.manifest(at)
+    if name not in manifest.views and name not in manifest.unbuilt:
+        check_file(found, name)
     summary = view_summary(lake, manifest, name)
     table, state = lake.view(name, manifest)
     rows = read(lake, table, state.version, where=where, limit=limit)
@@ -173,17 +180,21 @@ def _show(found: LakeChoice, name: str, at: At, *, limit: int, where: str, as_js
     return EXIT_OK
 
 
-def _in_files(found: LakeChoice) -> list[str]:
-    """Return the names of the views in files; a file that is refused is reported and does not hide the others."""
-    from sinks.warehouse.views.definition import load_views
+def _in_files(found: LakeChoice, manifest: Manifest) -> dict[str, str]:
+    """Return the views, and new versions of views, that the files define -> why they may have no rows."""
+    from sinks.warehouse.views.definition import read_views
+    from sinks.warehouse.views.generations import TextStore, usable
 
     if found.views is None:
-        return []
+        return {}
     try:
-        return [view.name for view in load_views(found.views)]
+        files = read_views(found.views)
     except ViewRefused as error:
         output.note(error.message)
-        return []
+        return {}
+    named = {name: error.reason for name, error in files.refused.items()}
+    problems = usable(files, manifest.views, TextStore(found.location)).problems(manifest.views)
+    return dict.fromkeys((view.name for view in files.views), _NOT_YET) | named | problems
 
 
 def _document(summary: ViewSummary, now_s: float) -> dict[str, Any]:

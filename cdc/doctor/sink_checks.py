@@ -9,7 +9,7 @@ from typing import Final
 from cdc.config.settings import Applied, Cache, Config, Plugin, Search, Warehouse
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.sink_rights import MissingRights, missing_group_rights, missing_lake_rights, missing_topic_rights
-from cdc.doctor.view_checks import examine_views
+from cdc.doctor.view_checks import examine_collations, examine_views
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.group_offsets import GroupAdmin
@@ -45,6 +45,7 @@ def _lake(config: Config, name: str, settings: Warehouse, timeout_s: float | Non
     lake = import_module(_LAKE)
     for level, what, message, command in lake.checkup(config, settings):
         yield _of(name, Level(level), what, message, command)
+    yield from examine_collations(config, name, settings)
     if timeout_s is None:
         return
     if lake.has_views(settings):

@@ -1,4 +1,4 @@
-"""Compares the views of a lake with PostgreSQL's own answer, within a short time. Changes nothing."""
+"""Checks views: their declared collation, and their rows against PostgreSQL's own, within a short time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,32 @@ from cdc.errors import TailraceError
 _WAIT_S: Final = 10.0
 _STATEMENT_S: Final = 10.0
 _TOTAL_S: Final = 20.0
+_WITHOUT: Final = 'remove `-- collation: C`, and write x collate "C" where the view is refused then'
+
+
+def examine_collations(config: Config, name: str, settings: Warehouse) -> Iterator[Finding]:
+    """Yield a finding for each view whose text PostgreSQL compares by another collation. Raises TailraceError."""
+    from cdc.replication.collations import collations
+    from cdc.replication.connect import connect
+    from sinks.warehouse.verify.view_collations import declares_c, wrong_collations
+    from sinks.warehouse.views.definition import views_of
+
+    views = [view for view in views_of(settings).views if view.dialect == "postgres"]
+    if not views:
+        return
+    connection = connect(config.source.dsn, application_name="cdc doctor")
+    try:
+        found = collations(connection)
+    finally:
+        connection.close()
+    wrong = {view: reasons for view in views if (reasons := wrong_collations(view.sql, found))}
+    for view, reasons in wrong.items():
+        text = f"view {view.name} can differ from PostgreSQL: {'; '.join(reasons)}; {_WITHOUT}"
+        yield _of(name, Level.WARNING, text, f"cdc views check {view.name} --source", "view_collation")
+    declared = sum(declares_c(view.sql) for view in views if view not in wrong)
+    if declared and not wrong:
+        text = f"views that declare the collation C: {declared}; the database has it"
+        yield _of(name, Level.OK, text, check="view_collation")
 
 
 def examine_views(config: Config, name: str, settings: Warehouse) -> Iterator[Finding]:
@@ -44,5 +70,5 @@ def examine_views(config: Config, name: str, settings: Warehouse) -> Iterator[Fi
     yield _of(name, Level.OK, text + (f"; {never} cannot be checked there" if never else ""))
 
 
-def _of(name: str, level: Level, message: str, command: str = "") -> Finding:
-    return Finding(group=Group.SINKS, level=level, check="view", message=f"{name}: {message}", command=command)
+def _of(name: str, level: Level, message: str, command: str = "", check: str = "view") -> Finding:
+    return Finding(group=Group.SINKS, level=level, check=check, message=f"{name}: {message}", command=command)

@@ -17,15 +17,18 @@ import psycopg
 from psycopg import sql
 
 from cdc.config.settings import Config, Encode
-from cdc.errors import SourceRefused
+from cdc.errors import SourceRefused, TailraceError
 from cdc.lsn import Lsn
 from cdc.model.visibility import PgSnapshot, widened
 from cdc.replication import catalog_queries
+from cdc.replication.collations import Collations, collations
 from cdc.replication.connect import Connection, connect
 from cdc.replication.error_mapping import translate
 from cdc.replication.table_shape import SourceTable
+from cdc.verify.published_columns import EXTENSION, PUBLISHED, published_columns
 from cdc.verify.view_delta import Undecided
 
+LOCKED: Final = "another session holds a lock on one of the tables"
 _FETCH_ROWS: Final = 2000
 _LOCK_MS: Final = 500  # less than deadlock_timeout: DDL that holds one table and waits for another must not suffer
 # age() of a normal id counts from the next id to be assigned. It assigns no id itself and needs no right.
@@ -40,22 +43,17 @@ from pg_catalog.unnest($1::oid[]) o (oid), pg_catalog.pg_partition_tree(o.oid::r
 """
 _Files: TypeAlias = dict[int, frozenset[tuple[int, int | None]]]
 """Table -> its relations with their file nodes."""
-# The columns and the filter that the stream has. The view of PostgreSQL 15 lists generated columns, which are not
-# published before 18.
-_PUBLISHED: Final = """
-select a.attname::text, pg_catalog.format_type(t.oid, null), t.typcategory::text, p.rowfilter,
-       (select count(*) from pg_catalog.pg_attribute x where x.attrelid = a.attrelid and x.attnum > 0
+# The columns and the filter that the stream has.
+_PUBLISHED: Final = f"""
+with {PUBLISHED}
+select p.name, pg_catalog.format_type(t.oid, null), t.typcategory::text, p.rowfilter,
+       (select count(*) from pg_catalog.pg_attribute x where x.attrelid = %(oid)s::oid and x.attnum > 0
           and not x.attisdropped),
-       (select x.extname from pg_catalog.pg_depend d join pg_catalog.pg_extension x on x.oid = d.refobjid
-        where d.classid = 'pg_catalog.pg_type'::regclass and d.objid = t.oid and d.deptype = 'e'
-          and d.refclassid = 'pg_catalog.pg_extension'::regclass)
-from pg_catalog.pg_publication_tables p
-join pg_catalog.pg_attribute a on a.attrelid = %(oid)s::oid and a.attname = any (p.attnames)
-  and (a.attgenerated = '' or current_setting('server_version_num')::int4 >= 180000)
-join pg_catalog.pg_type t on t.oid = a.atttypid
-where p.pubname = %(publication)s and p.schemaname = %(namespace)s and p.tablename = %(table)s
-order by a.attnum
-"""
+       {EXTENSION}
+from published p
+join pg_catalog.pg_type t on t.oid = p.atttypid
+order by p.attnum
+"""  # noqa: S608 - of constants
 _KINDS: Final = """
 select o.place, pg_catalog.format_type(o.oid, null), x.extname::text
 from pg_catalog.unnest($1::oid[]) with ordinality o (oid, place)
@@ -115,12 +113,14 @@ class PublishedTable:
         key = sql.SQL(", ").join(sql.Identifier("r", name) for name in self.table.key)
         key_of = sql.SQL(", ").join(sql.Identifier("k", name) for name in self.table.key)
         values = sql.SQL(", ").join(_logged(column, encode, self.table.table) for column in self.columns)
+        # Materialized: a subquery that is computed for each row would read the document again each time.
         return sql.SQL(
-            "{own} and ({key}) not in (select {key_of} from pg_catalog.json_array_elements({place}) e"
-            " cross join lateral pg_catalog.json_populate_record({kind}, e -> 'key') k)"
-            " union all select {values} from pg_catalog.json_array_elements({place}) e"
+            "with tailrace_logged as materialized (select {values} from pg_catalog.json_array_elements({place}) e"
             " cross join lateral pg_catalog.json_populate_record({kind}, e -> 'row') r"
-            " where pg_catalog.json_typeof(e -> 'row') = 'object'"
+            " where pg_catalog.json_typeof(e -> 'row') = 'object')"
+            " {own} and ({key}) not in (select {key_of} from pg_catalog.json_array_elements({place}) e"
+            " cross join lateral pg_catalog.json_populate_record({kind}, e -> 'key') k)"
+            " union all select * from tailrace_logged"
         ).format(own=own, key=key, key_of=key_of, place=place, kind=kind, values=values)
 
 
@@ -155,11 +155,16 @@ class SourceSnapshot:
             if connection.execute("select pg_catalog.pg_is_in_recovery()").fetchone() == (True,):
                 raise SourceRefused(
                     "source.dsn leads to a standby; views are compared with the primary",
-                    hint="a standby's snapshot does not tell which transactions it sees",
+                    hint="name the primary, or all hosts and target_session_attrs=read-write; a standby's snapshot does"
+                    " not tell which transactions it sees",
                 )
             self._schemas = [row[0] for row in connection.execute(_EXTENSIONS).fetchall()]
         source = config.source
         self.tables = catalog_queries.tables_matching(connection, source.tables, source.keyless, source.keys)
+
+    def collations(self) -> Collations:
+        """Return how PostgreSQL orders text. Call it outside of a snapshot."""
+        return collations(self._connection)
 
     def next_xid(self) -> int:
         """Return the next transaction id to be assigned; 64 bits. Call it after the log's ends are read."""
@@ -169,31 +174,31 @@ class SourceSnapshot:
         return widened(row[1], PgSnapshot.parse(row[0]).xmax)
 
     def published(self, table: SourceTable) -> PublishedTable | None:
-        """Return the part of a table that the stream has; None if it is not published. Call it before `begin`."""
+        """Return the part of a table that the stream has; None if it is not published. Call it before `begin`.
+
+        Raises Undecided if another session holds a lock on a published table, this one or another one.
+        """
         if table.oid not in self._published:
-            about = {
-                "publication": self._config.publication,
-                "namespace": table.namespace,
-                "table": table.name,
-                "oid": table.oid,
-            }
-            with catalog_queries.reading("read the published columns"):
-                rows = self._connection.execute(_PUBLISHED, about).fetchall()
+            with _reading("read the published columns"):
+                rows = published_columns(self._connection, self._config, table, _PUBLISHED)
             columns = tuple(PublishedColumn(row[0], row[1], row[2], row[5] or "") for row in rows)
             whole = bool(rows) and len(rows) == rows[0][4]
             self._published[table.oid] = PublishedTable(table, columns, rows[0][3] or "", whole) if rows else None
         return self._published[table.oid]
 
     def begin(self, tables: Sequence[SourceTable], *, statement_s: float, since_xid: int) -> bool:
-        """Take a snapshot for queries over these tables. Returns whether all transactions below `since_xid` ended."""
+        """Take a snapshot for queries over these tables. Returns whether all transactions below `since_xid` ended.
+
+        Raises Undecided if another session holds a lock on one of them.
+        """
         self.end()
-        with catalog_queries.reading("read file nodes"):
+        with _reading("read file nodes"):
             self._files = self._file_nodes(tables)
         schemas = dict.fromkeys([*(table.namespace for table in tables), *self._schemas])
         path = ", ".join(sql.Identifier(name).as_string(self._connection) for name in schemas) or "''"
         begin = (
             "begin isolation level repeatable read, read only; set local row_security = off;"
-            f" set local lock_timeout = {_LOCK_MS}; set local statement_timeout = {int(statement_s * 1000)};"
+            f" set local statement_timeout = {int(statement_s * 1000)};"
             " set local idle_in_transaction_session_timeout = 0; set local cursor_tuple_fraction = 1;"
             f" set local search_path = {path}"
         )
@@ -244,7 +249,7 @@ class SourceSnapshot:
         columns: Sequence[ResultColumn],
         forms: Sequence[Callable[[str], str]],
     ) -> Iterator[tuple[str | None, ...]]:
-        """Yield the rows of a query in the common form. Inside `statement`; arrays are read as JSON."""
+        """Run a query and yield its rows in the common form. Inside `statement`; arrays are read as JSON."""
         names = ", ".join(f"c{at}" for at in range(len(columns)))
         shown = ", ".join(
             f"pg_catalog.to_json(c{at})::text" if column.kind.endswith("[]") else f"c{at}"
@@ -260,7 +265,8 @@ class SourceSnapshot:
                 for at in range(result.ntuples):
                     yield tuple(_cell(result.get_value(at, place), form) for place, form in enumerate(forms))
                 if result.ntuples < _FETCH_ROWS:
-                    return
+                    break
+            cursor.execute(b"close tailrace_view")
 
     def check_files(self, tables: Sequence[SourceTable]) -> None:
         """Raise Undecided if a table was rewritten or truncated, or got or lost a partition, since `begin`.
@@ -285,9 +291,22 @@ def open_snapshot(config: Config) -> Iterator[SourceSnapshot]:
     """Connect to the source. Raises SourceUnreachable, SourceRefused."""
     connection = connect(config.source.dsn, application_name="cdc views check")
     try:
+        connection.execute(f"set lock_timeout = {_LOCK_MS}".encode())
         yield SourceSnapshot(config, connection)
     finally:
         connection.close()
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Translate errors of a query that locks tables for a moment. A migration can hold them for hours."""
+    try:
+        with catalog_queries.reading(what):
+            yield
+    except TailraceError as error:
+        if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+            raise Undecided(LOCKED) from error
+        raise
 
 
 def _known(kind: tuple[Any, ...] | None) -> tuple[str, str]:

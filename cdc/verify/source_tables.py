@@ -21,6 +21,7 @@ from cdc.replication import catalog_queries
 from cdc.replication.connect import Connection, connect
 from cdc.replication.error_mapping import translate
 from cdc.replication.table_shape import SourceTable
+from cdc.verify.published_columns import EXTENSION, PUBLISHED, published_columns
 from cdc.verify.row_json import Row, row_of
 from cdc.verify.server_forms import chosen_form, reshaped
 
@@ -29,19 +30,12 @@ _FETCH_ROWS: Final = 5000
 
 # The published columns; for each the base type below domains and arrays, whether the log has its text, and its
 # extension. The log has the text of composites and of types that are not built in (FirstNormalObjectId is 16384):
-# to_jsonb would use their cast to json if there is one. The view of PostgreSQL 15 lists generated columns, which are
-# not published before 18.
-_COLUMNS: Final = """
-with recursive published as (
-    select unnest(attnames)::text as name, rowfilter
-    from pg_catalog.pg_publication_tables
-    where pubname = %(publication)s and schemaname = %(namespace)s and tablename = %(table)s
-), types as (
-    select p.name, p.rowfilter, a.attnum, t.oid, t.typtype, t.typcategory, t.typbasetype, t.typelem, false as is_array
+# to_jsonb would use their cast to json if there is one.
+_COLUMNS: Final = f"""
+with recursive {PUBLISHED}, types as (
+    select p.name, p.rowfilter, p.attnum, t.oid, t.typtype, t.typcategory, t.typbasetype, t.typelem, false as is_array
     from published p
-    join pg_catalog.pg_attribute a on a.attrelid = %(oid)s::oid and a.attname = p.name
-      and (a.attgenerated = '' or current_setting('server_version_num')::int4 >= 180000)
-    join pg_catalog.pg_type t on t.oid = a.atttypid
+    join pg_catalog.pg_type t on t.oid = p.atttypid
     union all
     select c.name, c.rowfilter, c.attnum, t.oid, t.typtype, t.typcategory, t.typbasetype, t.typelem,
            c.is_array or c.typtype <> 'd'
@@ -49,14 +43,12 @@ with recursive published as (
     join pg_catalog.pg_type t
       on t.oid = case when c.typtype = 'd' then c.typbasetype when c.typcategory = 'A' then c.typelem end
 )
-select name, oid::regtype::text, typtype = 'c' or oid >= 16384, is_array, rowfilter,
-       (select x.extname from pg_catalog.pg_depend d join pg_catalog.pg_extension x on x.oid = d.refobjid
-        where d.classid = 'pg_catalog.pg_type'::regclass and d.objid = types.oid and d.deptype = 'e'
-          and d.refclassid = 'pg_catalog.pg_extension'::regclass)
-from types
-where typtype <> 'd' and typcategory <> 'A'
-order by attnum
-"""
+select t.name, t.oid::regtype::text, t.typtype = 'c' or t.oid >= 16384, t.is_array, t.rowfilter,
+       {EXTENSION}
+from types t
+where t.typtype <> 'd' and t.typcategory <> 'A'
+order by t.attnum
+"""  # noqa: S608 - of constants
 
 
 def rows_of(table: SourceTable) -> sql.Composed:
@@ -93,14 +85,7 @@ class SourceRows:
 
     def shape(self, table: SourceTable) -> Shape | None:
         """Return how rows of a table are queried; None when it is not published."""
-        about = {
-            "publication": self._config.publication,
-            "namespace": table.namespace,
-            "table": table.name,
-            "oid": table.oid,
-        }
-        with catalog_queries.reading("read the published columns"):
-            columns = self._connection.execute(_COLUMNS, about).fetchall()
+        columns = published_columns(self._connection, self._config, table, _COLUMNS)
         if not columns:
             return None
         chosen = [chosen_form(self._config.encode, kind, extension or "") for _, kind, *_, extension in columns]

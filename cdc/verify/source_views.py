@@ -23,13 +23,14 @@ from cdc.lsn import Lsn
 from cdc.model.topic_names import data_topic
 from cdc.replication.table_shape import SourceTable
 from cdc.verify.capture_wait import NOTICE_S, Notify, PatientReader, silent
-from cdc.verify.source_snapshot import ResultColumn, SourceSnapshot, open_snapshot
+from cdc.verify.source_snapshot import LOCKED, ResultColumn, SourceSnapshot, open_snapshot
 from cdc.verify.view_delta import TableDelta, Undecided, table_delta
 from sinks.warehouse.lake import layout
 from sinks.warehouse.read.lake_reader import Lake
 from sinks.warehouse.verify.published_rows import PublishedRows, published_rows, published_text
 from sinks.warehouse.verify.row_multiset import Compared, compare
 from sinks.warehouse.verify.value_forms import is_float, source_form
+from sinks.warehouse.verify.view_collations import wrong_collations
 from sinks.warehouse.verify.view_text import (
     NamedTable,
     NotCheckable,
@@ -59,6 +60,7 @@ _GROUPING_ERROR: Final = "42803"
 _UNDEFINED_COLUMN: Final = "42703"
 _QUERY_CANCELED: Final = "57014"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
+_INSUFFICIENT_PRIVILEGE: Final = "42501"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class SourceViewReport:
         replaced: rows of its tables that were taken from the log, because they changed after the snapshot.
         reason: why it was not compared, or what differs beside rows; empty if there is nothing to say.
         columns: names of its columns.
+        collations: why its text is compared in another way than PostgreSQL's, even if no row shows it now.
         key: names of the columns that identify rows; empty if its file names none.
     """
 
@@ -82,6 +85,7 @@ class SourceViewReport:
     replaced: int = 0
     reason: str = ""
     columns: tuple[str, ...] = ()
+    collations: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
 
     @property
@@ -130,13 +134,15 @@ def check_views_at_source(
     if manifest.name != config.name:
         raise UsageError(f"the lake in {location} belongs to pipeline {manifest.name!r}, not to {config.name!r}")
     for name in names:
-        lake.view(name, manifest)
-    wanted = list(names) or sorted(name for name in manifest.views if not layout.is_beside(name))
+        if name not in manifest.unbuilt:
+            lake.view(name, manifest)
+    known = {name for name in {**manifest.views, **manifest.unbuilt} if not layout.is_beside(name)}
+    wanted = list(names) or sorted(known)
     with ExitStack() as closing:
         reader = closing.enter_context(PatientReader(config.kafka, wait_s=limits.wait_s, say=say))
         source = closing.enter_context(open_snapshot(config))
         check = _Check(config, lake, reader, source, clock, limits, say)
-        reports: dict[str, SourceViewReport] = {}
+        reports = {name: _unbuilt(name, manifest) for name in wanted if name not in manifest.views}
         for attempt in range(_ATTEMPTS):
             left = [name for name in wanted if name not in reports or reports[name].state == "undecided"]
             if not left:
@@ -144,6 +150,7 @@ def check_views_at_source(
             if attempt:
                 say(f"comparing {', '.join(left)} again: {reports[left[0]].reason}")
             manifest = check.round(left, reports)
+        check.compare_collations(manifest, reports)
         return SourceViews(manifest.cut, Lsn(manifest.end_lsn), tuple(reports[name] for name in wanted))
     raise AssertionError("unreachable")
 
@@ -188,14 +195,19 @@ class _Check:
         manifest = self._lake.manifest()
         texts = self._texts(manifest)
         self._tables = self._tables_of(names, texts, manifest)
-        for table in self._tables:
-            self._source.published(table)
         self._deltas = {}
         if not self._tables:
             for name in names:
                 reports[name] = self._report(name, texts, manifest)
             return manifest
-        self._snapshot()
+        try:
+            for table in self._tables:
+                self._source.published(table)
+            self._snapshot()
+        except Undecided as why:
+            for name in names:
+                reports[name] = SourceViewReport(name=name, cut=manifest.cut, state="undecided", reason=str(why))
+            return manifest
         try:
             manifest = self._await_cut()
             texts = self._texts(manifest)
@@ -204,6 +216,13 @@ class _Check:
         finally:
             self._source.end()
         return manifest
+
+    def compare_collations(self, manifest: Manifest, reports: Mapping[str, SourceViewReport]) -> None:
+        """Add to each report what its view declares wrongly about the order of text."""
+        found = self._source.collations()
+        for name, report in reports.items():
+            text = published_text(self._lake, manifest, name) if name in manifest.views else None
+            report.collations = tuple(wrong_collations(text or "", found))
 
     def _snapshot(self) -> None:
         """Take a snapshot that sees everything in the log up to now; see `cdc.verify.view_delta`."""
@@ -228,7 +247,7 @@ class _Check:
             if waited_s > self._limits.wait_s:
                 raise CutNotReached(
                     f"the lake did not catch up within {self._limits.wait_s:g} s: {at}",
-                    hint="check that capture and the lake's sink are running and keep up",
+                    hint="check that capture and the lake's sink are running; if cuts take longer, raise --timeout",
                     command="cdc status",
                     lsn=lsn,
                 )
@@ -248,7 +267,9 @@ class _Check:
             return failed("not_compared", f"the other views took {self._limits.total_s:g} s")
         state = manifest.views.get(name)
         if state is None:
-            return failed("not_compared", "it is no longer in the lake")
+            unbuilt = manifest.unbuilt.get(name)
+            why = "it is no longer in the lake" if unbuilt is None else f"it has no rows: {unbuilt.reason}"
+            return failed("not_compared", why)
         if state.reason:
             return failed("not_compared", f"it is left behind at cut {state.cut}: {state.reason}")
         try:
@@ -273,7 +294,7 @@ class _Check:
             # The message of such an error can contain a value of a row.
             return "different", f"PostgreSQL raises {condition} ({sqlstate}), but the view has rows"
         if sqlstate == _LOCK_NOT_AVAILABLE:
-            return "undecided", "another session holds a lock on one of its tables"
+            return "undecided", LOCKED
         if sqlstate == _GROUPING_ERROR and self._deltas:
             return (
                 "undecided",
@@ -284,7 +305,9 @@ class _Check:
         if sqlstate == _QUERY_CANCELED:
             limit = f"its query took longer than {self._limits.statement_s:g} s on PostgreSQL"
             return "not_compared", f"{limit}; raise --statement-timeout"
-        return "not_compared", "; ".join(part for part in (error.message, error.hint, error.command) if part)
+        if sqlstate == _INSUFFICIENT_PRIVILEGE:
+            return "not_compared", f"{error.message}; `cdc doctor --sql` prints the statements for a DBA"
+        return "not_compared", error.message
 
     def _compared(
         self, name: str, texts: Mapping[str, ViewText | str], query: _Query, manifest: Manifest
@@ -306,7 +329,7 @@ class _Check:
             forms = [source_form(kind, lake) for kind, lake in zip(kinds, published.types, strict=True)]
             report.found = compare(
                 published.rows(kinds),
-                self._source.rows(query.sql, query.parameters, columns, forms),
+                lambda: self._source.rows(query.sql, query.parameters, columns, forms),
                 floats=[at for at, kind in enumerate(kinds) if is_float(kind)],
                 key=_positions(key, published.names),
             )
@@ -427,6 +450,11 @@ class _Check:
 
     def _topic(self, table: SourceTable) -> str:
         return data_topic(self._config.name, table.namespace, table.name)
+
+
+def _unbuilt(name: str, manifest: Manifest) -> SourceViewReport:
+    reason = f"it has no rows yet: {manifest.unbuilt[name].reason}"
+    return SourceViewReport(name=name, cut=manifest.cut, state="not_compared", reason=reason)
 
 
 def _other_columns(columns: Sequence[ResultColumn], published: PublishedRows) -> str:

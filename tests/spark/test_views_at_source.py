@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
-from deltalake import DeltaTable
-from msgspec import structs
 
 from cdc.clock import SystemClock
 from cdc.config.load import load
 from cdc.errors import CutNotReached, UsageError
 from cdc.verify.source_views import Limits, SourceViewReport, check_views_at_source
-from sinks.warehouse.lake import layout
-from sinks.warehouse.lake.manifest import disk_of, encode
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.lake.wrong_row import alter_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,18 +149,6 @@ def _checked(config: Config, lake: LakeSite, *names: str, wait_s: float = 60) ->
     return {report.name: report for report in found.reports}
 
 
-def _change_a_row(lake: LakeSite, name: str, column: str) -> None:
-    """Publish another value in the newest cut, as a wrong computation would."""
-    manifest = lake.manifest()
-    state = manifest.views[name]
-    table = DeltaTable(lake.location.uri(layout.view(name, state.generation)))
-    table.update({column: "'changed'"}, predicate="id = 7")
-    views = {**manifest.views, name: structs.replace(state, version=table.version())}
-    data = encode(structs.replace(manifest, views=views))
-    for file in (layout.CURRENT_FILE, layout.cut_file(manifest.cut)):
-        disk_of(lake.location).replace(file, data)
-
-
 def test_views_equal_postgresql_under_load_and_a_changed_row_is_found(
     capture: CaptureSite, lake: LakeSite, quick: SparkSession
 ) -> None:
@@ -197,7 +182,7 @@ def test_views_equal_postgresql_under_load_and_a_changed_row_is_found(
     assert from_log, "no row changed between a snapshot and its cut"
     assert load_on.transactions > 100
 
-    _change_a_row(lake, "names", "name")
+    alter_row(lake.location, "names", {"name": "'changed'"}, "id = 7")
     load_on = _Load(capture, lake, writers=0)
     try:
         reports = _checked(config, lake, *_CHECKABLE)

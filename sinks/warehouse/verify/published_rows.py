@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc.errors import LakeDamaged
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.manifest import disk_of
-from sinks.warehouse.read.lake_reader import Lake, columns_of, run_query
+from sinks.warehouse.read.lake_reader import Lake, columns_of, stream_query
 from sinks.warehouse.verify.row_multiset import Row
 from sinks.warehouse.verify.value_forms import lake_form
 from sinks.warehouse.verify.view_text import quoted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from deltalake import DeltaTable
 
     from sinks.warehouse.lake.manifest import Manifest
 
@@ -31,14 +30,18 @@ class PublishedRows:
 
     names: tuple[str, ...]
     types: tuple[str, ...]
-    table: pa.Table
+    version: DeltaTable
 
     def rows(self, kinds: Sequence[str]) -> Callable[[], Iterator[Row]]:
-        """Return a function that yields the rows in the common form. `kinds`: PostgreSQL's types of the columns."""
+        """Return a function that reads the rows and yields them in the common form. It raises LakeDamaged.
+
+        `kinds`: PostgreSQL's types of the columns.
+        """
         forms = [lake_form(kind, lake) for kind, lake in zip(kinds, self.types, strict=True)]
 
         def found() -> Iterator[Row]:
-            for batch in self.table.to_batches():
+            _, batches = stream_query(self.version, _query(self.names))
+            for batch in batches:
                 columns = [_formed(column.to_pylist(), form) for column, form in zip(batch.columns, forms, strict=True)]
                 yield from zip(*columns, strict=True)
 
@@ -50,11 +53,13 @@ def published_rows(lake: Lake, manifest: Manifest, name: str) -> PublishedRows:
     table, state = lake.view(name, manifest)
     version = pinned(lake.location, table, state.version)
     names = tuple(column for column in columns_of(version) if column not in _LAKE_COLUMNS)
-    rows = run_query(version, f"select {', '.join(map(quoted, names))} from t")  # noqa: S608 - quoted names
-    if rows is None:
-        raise LakeDamaged(f"version {state.version} of {table} cannot be read", hint="rebuild the sink", table=table)
-    types = [str(kind) for kind in rows.schema.types]
-    return PublishedRows(names, tuple(_LARGE.get(kind, kind) for kind in types), rows)
+    schema, _ = stream_query(version, _query(names))
+    types = [str(kind) for kind in schema.types]
+    return PublishedRows(names, tuple(_LARGE.get(kind, kind) for kind in types), version)
+
+
+def _query(names: Sequence[str]) -> str:
+    return f"select {', '.join(map(quoted, names))} from t"  # noqa: S608 - quoted names
 
 
 def published_text(lake: Lake, manifest: Manifest, name: str) -> str | None:

@@ -1,6 +1,6 @@
 """Compares two lists of rows as multisets and names the rows that differ. Pure.
 
-Rows are tuples of `sinks.warehouse.verify.value_forms.Cell`. One side is kept in memory as one digest per row.
+Rows are tuples of `sinks.warehouse.verify.value_forms.Cell`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from sinks.warehouse.verify.value_forms import Cell, close
 
@@ -20,6 +20,7 @@ Row: TypeAlias = tuple[Cell, ...]
 EXAMPLES_MAX: Final = 5
 KEPT_MAX: Final = 200_000
 """Differing rows that are kept of each side, to pair those that differ only in floats."""
+_SUMS: Final = 1 << 14
 _NEAREST_MAX: Final = 100  # rows that are tried for each row; both sides are sorted, so its counterpart is near
 _RELATIVE: Final = 1e-9
 """Between floats that were added in a different order, as in `cdc views check` without the source."""
@@ -49,24 +50,69 @@ class Compared:
 
 
 def compare(
-    published: Callable[[], Iterable[Row]], source: Iterable[Row], *, floats: Sequence[int], key: Sequence[int] = ()
+    published: Callable[[], Iterable[Row]],
+    source: Callable[[], Iterable[Row]],
+    *,
+    floats: Sequence[int],
+    key: Sequence[int] = (),
 ) -> Compared:
     """Compare the published rows with PostgreSQL's.
 
+    Each side is read once, in memory that does not grow with its rows: a row is added to one of a fixed number of
+    sums. Only where sums differ are both sides read again, and the rows of these sums are compared.
+
     Args:
-        published: yields the rows of the view; called again if something differs.
-        source: the rows of PostgreSQL.
+        published: yields the rows of the view.
+        source: yields the rows of PostgreSQL: each time the same ones, except for the last digits of floats.
         floats: the columns that are floats.
         key: the columns that identify rows; empty if none are known.
     """
     found = Compared()
-    left: Counter[bytes] = Counter()
-    for row in published():
-        left[_digest(row)] += 1
-        found.rows += 1
+    bucket = _bucket_by(floats)
+    left, found.rows = _sums(published(), bucket)
+    right, found.source_rows = _sums(source(), bucket)
+    differing = {at for at, (one, other) in enumerate(zip(left, right, strict=True)) if one != other}
+    if not differing:
+        return found
+    missing, extra = _differing(
+        lambda: (row for row in published() if bucket(row) in differing),
+        (row for row in source() if bucket(row) in differing),
+        found,
+    )
+    if floats and found.missing and found.extra:
+        missing, extra, found.near = _without_near(missing, extra, floats)
+        found.missing -= found.near
+        found.extra -= found.near
+    _explain(found, missing, extra, key)
+    return found
+
+
+def _bucket_by(floats: Sequence[int]) -> Callable[[Row], int]:
+    """Return what chooses a row's sum: the columns that are the same each time a side is read."""
+    if not floats:
+        return lambda row: xxh3_64_intdigest(msgspec.msgpack.encode(row)) % _SUMS
+    loose = frozenset(floats)
+    return lambda row: (
+        xxh3_64_intdigest(msgspec.msgpack.encode([cell for at, cell in enumerate(row) if at not in loose])) % _SUMS
+    )
+
+
+def _sums(rows: Iterable[Row], bucket: Callable[[Row], int]) -> tuple[list[int], int]:
+    """Return the sums of the rows' digests, and the number of rows. A sum does not depend on the order of rows."""
+    sums, count = [0] * _SUMS, 0
+    for row in rows:
+        sums[bucket(row)] += int.from_bytes(_digest(row))
+        count += 1
+    return sums, count
+
+
+def _differing(
+    published: Callable[[], Iterable[Row]], source: Iterable[Row], found: Compared
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows that only one side has, and count them in `found`."""
+    left = Counter(map(_digest, published()))
     missing: list[Row] = []
     for row in source:
-        found.source_rows += 1
         digest = _digest(row)
         if left[digest] > 0:
             left[digest] -= 1
@@ -76,18 +122,12 @@ def compare(
             missing.append(row)
     found.extra = left.total()
     extra: list[Row] = []
-    if found.extra:
-        for row in published():
-            digest = _digest(row)
-            if left[digest] > 0 and len(extra) < KEPT_MAX:
-                left[digest] -= 1
-                extra.append(row)
-    if floats and found.missing and found.extra:
-        missing, extra, found.near = _without_near(missing, extra, floats)
-        found.missing -= found.near
-        found.extra -= found.near
-    _explain(found, missing, extra, key)
-    return found
+    for row in published() if found.extra else ():
+        digest = _digest(row)
+        if left[digest] > 0 and len(extra) < KEPT_MAX:
+            left[digest] -= 1
+            extra.append(row)
+    return missing, extra
 
 
 def _digest(row: Row) -> bytes:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from cdc.cli import view_check_command
 from cdc.cli.main import run
 from cdc.config.load import load
 from cdc.config.sink_kinds import lakes
 from cdc.doctor.finding import Level
-from cdc.doctor.view_checks import examine_views
+from cdc.doctor.view_checks import examine_collations, examine_views
 from cdc.errors import CutNotReached, SourceUnreachable
 from cdc.lsn import Lsn
+from cdc.replication import collations, connect
 from cdc.verify import source_views
 from cdc.verify.source_views import SourceViewReport, SourceViews
 from sinks.warehouse.read.view_check import ViewReport
@@ -168,3 +171,42 @@ def test_doctor_warns_of_views_that_differ(config: Path, monkeypatch: pytest.Mon
     _source(monkeypatch, error=CutNotReached("the lake did not catch up within 10 s"))
     (one,) = examine_views(loaded, "lake", lakes(loaded)["lake"])
     assert (one.level, "did not catch up" in one.message) == (Level.OK, True)
+
+
+def test_view_with_a_wrong_collation_fails_though_its_rows_are_equal(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "it declares the collation C, but the database has de_DE.UTF-8"
+    _source(monkeypatch, SourceViewReport(name="sorted", cut=7, state="equal", collations=(why,)))
+
+    assert _run(config, "sorted", "--source") == 1
+    assert f"sorted: can differ from PostgreSQL: {why}" in "".join(capsys.readouterr())
+    assert _run(config, "sorted", "--source", "--json") == 1
+    (view,) = json.loads(capsys.readouterr().out)["source"]["views"]
+    assert (view["state"], view["collations"]) == ("equal", [why])
+
+
+@pytest.mark.parametrize(
+    ("database", "level", "text"),
+    [
+        ("C", Level.OK, "views that declare the collation C: 1; the database has it"),
+        ("de_DE.UTF-8", Level.WARNING, "view sorted can differ from PostgreSQL: it declares the collation C"),
+    ],
+)
+def test_doctor_compares_declared_collations_with_the_database(
+    config: Path, monkeypatch: pytest.MonkeyPatch, database: str, level: Level, text: str
+) -> None:
+    loaded = load(config, {})
+    views = config.parent / "views"
+    (views / "plain.sql").write_text("select id from t")
+    (views / "sorted.sql").write_text("-- dialect: postgres\n-- collation: C\nselect max(name) as x from t")
+    settings = structs.replace(lakes(loaded)["lake"], views=str(views))
+    found = collations.Collations(collations.of_database("c", database, database, ""))
+    monkeypatch.setattr(connect, "connect", lambda *_, **__: io.BytesIO())
+    monkeypatch.setattr(collations, "collations", lambda _: found)
+
+    (one,) = examine_collations(loaded, "lake", settings)
+
+    assert (one.level, one.check) == (level, "view_collation")
+    assert text in one.message
+    assert one.command == ("" if level is Level.OK else "cdc views check sorted --source")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 # A server that says it is ready by a file, has a child, and ends at SIGTERM.
-SERVER = "sleep 600 & trap 'kill $!; exit 0' TERM; touch ready; wait"
+SERVER = "sleep 600 & trap 'kill $!; exit 0' TERM; : > ready; wait"
 # One that lives and does not listen to SIGTERM.
-DEAF = "trap '' TERM; touch ready; while :; do sleep 600 & wait; done"
+DEAF = "trap '' TERM; : > ready; while :; do sleep 600 & wait; done"
 TERM = [(signal.SIGTERM, 10.0)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cdc.errors import LakeUnready
+from cdc.errors import LakeUnready, ViewRefused
 from cdc.lsn import Lsn
 from cdc.model.run_state import State
 from cdc.telemetry.capture_status import Status
@@ -161,10 +161,14 @@ def test_views_that_stay_behind_are_named_with_why() -> None:
         )
 
     watched = Watched()
-    told = published_cut(manifest(good="", late="t is incomplete"), {"good": "once", "never": "no table u", "late": ""})
+    refused = {name: ViewRefused(f"{name}.sql: no query", hint="write one") for name in ("good", "never")}
+    told = published_cut(manifest(good="", late="t is incomplete"), refused)
     watched.status.published(told, records=0, took_s=0.1)
 
-    assert watched.status.snapshot()["views_behind"] == {"late": "t is incomplete", "never": "no table u"}
+    assert watched.status.snapshot()["views_behind"] == {
+        "late": "t is incomplete",
+        "never": "never.sql: no query; write one",
+    }
     assert watched.metric("cdc_sink_views_behind") == 2
 
 
