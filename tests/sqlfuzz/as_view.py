@@ -1,15 +1,15 @@
 """The same query as a view: read, bound and translated by the product, and computed by Spark over tables of a lake.
 
-The tables have the types and values that a lake would have: each text of PostgreSQL is encoded as capture does,
-decoded as a cut does, and written to a Parquet file.
+Most queries read the tables from memory and run with settings for small data. `product` shows the tables as Parquet
+files and restores the settings that a sink has.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,30 +17,35 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from cdc.encode.values import EncodeOptions, resolve
 from cdc.errors import ViewRefused
-from cdc.model.progress_record import SchemaColumn, SchemaRecord
-from sinks.warehouse.driver import types_stored
-from sinks.warehouse.lake.manifest import TableState
-from sinks.warehouse.log.decoding import cast
-from sinks.warehouse.log.lake_columns import LakeTable, lake_table
-from sinks.warehouse.spark.frames import frame_of_rows
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, bind, parse_view
-from sinks.warehouse.views.meaning.lake_types import Types, types_of
 from sinks.warehouse.views.view_errors import check_columns
+from tests.sqlfuzz.lake_tables import lake_frame, lake_types
 from tests.sqlfuzz.moments import day_text, moment_text
 from tests.sqlfuzz.on_postgres import Raised
 from tests.sqlfuzz.tables import TABLES
+from tests.sqlfuzz.try_eval import TRY_EVAL, register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tests.sqlfuzz.on_postgres import Postgres
 
+_READ_MAX: Final = 5000  # views that are kept
 _FILE: Final = Path("fuzzed.sql")
 _HEADER: Final = "-- dialect: postgres\n"
 _DETAILS: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\d+")
+_ITEM: Final = re.compile(r"select `\w+`\.`id`, (?P<item>.*) as `x`(?P<rest> from `\w+` as `\w+`)", re.DOTALL)
+_EXCLUDED: Final = "spark.sql.optimizer.excludedRules"
+_SMALL: Final = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    _EXCLUDED: "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
+}
+"""A local table is then a table like any other: its rows are not computed while the query is optimised."""
 
 
 class Views:
@@ -50,48 +55,136 @@ class Views:
         # pyspark logs each error of a query with the stack of the JVM, and most of them are expected here.
         logging.getLogger("SQLQueryContextLogger").disabled = True
         self._spark = spark
-        self._frames: dict[str, DataFrame] = {}
+        self._product = {name: spark.conf.get(name, None) for name in _SMALL}
+        register(spark)
+        self._stored: dict[str, DataFrame] = {}
+        self._held: dict[str, DataFrame] = {}
         for table in TABLES:
-            record = _record(table, postgres.modifiers(table))
-            made = _frame(spark, postgres, lake_table(record), record)
+            made = lake_frame(spark, postgres, table)
             place = str(folder / table)
             made.coalesce(1).write.parquet(place)
-            self._frames[f"mirror/public.{table}"] = spark.read.schema(made.schema).parquet(place)
-        self._limited: dict[str, DataFrame] = {}
-        self._types = _types(postgres)
+            name = f"mirror/public.{table}"
+            self._stored[name] = spark.read.schema(made.schema).parquet(place)
+            self._held[name] = spark.createDataFrame(made.toArrow(), schema=made.schema)
+        self._frames: Mapping[str, DataFrame] = self._held
+        self._names: dict[str, str] = {}
+        self._read: dict[str, BoundView | str] = {}
+        self._types = lake_types(postgres)
+        self._small = dict(_SMALL)
+        if self._product[_EXCLUDED]:
+            self._small[_EXCLUDED] += f",{self._product[_EXCLUDED]}"
+        self._set(self._small)
+
+    def close(self) -> None:
+        """Drop the temporary views and restore the session's settings."""
+        self._set(self._product)
+        for name in self._names:
+            self._spark.catalog.dropTempView(name)
+
+    @contextmanager
+    def product(self) -> Iterator[None]:
+        """Compute views as a sink does."""
+        self._set(self._product)
+        self._show(self._stored)
+        yield
+        self._show(self._held)
+        self._set(self._small)
 
     def read(self, sql: str) -> BoundView | str:
         """Read and bind a view; return why it is refused, without its details."""
+        if sql not in self._read:
+            if len(self._read) >= _READ_MAX:
+                self._read.clear()
+            self._read[sql] = self._bound(sql)
+        return self._read[sql]
+
+    def _bound(self, sql: str) -> BoundView | str:
         try:
-            (bound,) = bind([parse_view(_FILE, _HEADER + sql)], list(self._frames), self._types)
+            (bound,) = bind([parse_view(_FILE, _HEADER + sql)], list(self._held), self._types)
         except ViewRefused as error:
             return _reason(str(error))
         return bound
 
     def rows(self, view: BoundView) -> list[tuple[Any, ...]] | Raised:
         """Compute a view."""
-        for name, table in view.tables.items():
-            (self._limited.get(table) or self._frames[table]).createOrReplaceTempView(name)
+        self._offer(view)
         try:
             frame = guarded(self._spark, view.sql)
             check_columns(view, frame)
-            table = frame.toArrow()
+            return _rows(frame)
         except ViewRefused as error:
             return Raised("refused", _reason(str(error)))
         except PySparkException as error:
-            return Raised(error.getSqlState() or "", error.getCondition() or str(error).splitlines()[0])
+            return _raised(error)
         except Py4JJavaError as error:
             return Raised("py4j", _cause(error))
-        finally:
-            for name in view.tables:
-                self._spark.catalog.dropTempView(name)
-        columns = [_values(column) for column in table.columns]
-        return list(zip(*columns, strict=True))
+
+    def is_nullable(self, view: BoundView) -> bool:
+        """Whether Spark takes the column `x` for one that may be null."""
+        self._offer(view)
+        return self._spark.sql(view.sql).schema["x"].nullable
+
+    def cells(self, views: Sequence[BoundView]) -> list[tuple[Any, ...]] | Raised:
+        """Compute the column `x` of many views over the same table in one query.
+
+        Each row has the key and, for each view, None where the expression raises, and else a dict with its value.
+        """
+        items: list[str] = []
+        rest = ""
+        for view in views:
+            match = _ITEM.fullmatch(view.sql)
+            if match is None:
+                return Raised("another form", view.sql)
+            self._offer(view)
+            items.append(f"{TRY_EVAL}(named_struct('v', {match['item']})) as x{len(items)}")
+            rest = match["rest"]
+        try:
+            return _rows(self._spark.sql(f"select id, {', '.join(items)}{rest}"))
+        except PySparkException as error:
+            return _raised(error)
+        except Py4JJavaError as error:
+            return Raised("py4j", _cause(error))
 
     def limit(self, rows: Mapping[str, Sequence[int]]) -> None:
         """Show only these rows of some tables, by id; no tables end the limit."""
-        frames = {f"mirror/public.{table}": ids for table, ids in rows.items()}
-        self._limited = {table: self._frames[table].where(_chosen(ids)) for table, ids in frames.items()}
+        frames = dict(self._held)
+        for table, ids in rows.items():
+            name = f"mirror/public.{table}"
+            frames[name] = frames[name].filter(_chosen(ids))
+        self._show(frames)
+
+    def _offer(self, view: BoundView) -> None:
+        for name, table in view.tables.items():
+            if name not in self._names:
+                self._names[name] = table
+                self._frames[table].createOrReplaceTempView(name)
+
+    def _show(self, frames: Mapping[str, DataFrame]) -> None:
+        self._frames = frames
+        for name, table in self._names.items():
+            frames[table].createOrReplaceTempView(name)
+
+    def _set(self, settings: Mapping[str, str | None]) -> None:
+        for name, value in settings.items():
+            if value is None:
+                self._spark.conf.unset(name)
+            else:
+                self._spark.conf.set(name, value)
+
+
+def _rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    # toArrow() checks the batches against the frame's schema, in which a value within a null is not nullable.
+    collected: Any = frame
+    batches = collected._collect_as_arrow()
+    if not batches:
+        return []
+    return list(zip(*(_values(column) for column in pa.Table.from_batches(batches).columns), strict=True))
+
+
+def _raised(error: PySparkException) -> Raised:
+    condition = error.getCondition() or ""
+    message = str(error).splitlines()[0]
+    return Raised(error.getSqlState() or "", message if condition in {"", "USER_RAISED_EXCEPTION"} else condition)
 
 
 def _cause(error: Py4JJavaError) -> str:
@@ -102,18 +195,12 @@ def _cause(error: Py4JJavaError) -> str:
     return str(found.toString()).splitlines()[0]
 
 
-def _types(postgres: Postgres) -> Types:
-    """Return PostgreSQL's types of the tables' columns, as a manifest of a lake would have them."""
-    states = {}
-    for table in TABLES:
-        record = _record(table, postgres.modifiers(table))
-        columns = types_stored(record, lake_table(record))
-        states[f"mirror/public.{table}"] = TableState(version=0, schema_id="00000000", columns=columns)
-    return types_of(states)
-
-
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """Return a column's values. A string of Spark may be no UTF-8, and a time may have a year that Python lacks."""
+    if pa.types.is_struct(column.type) and column.type.names == ["v"]:
+        values = _values(pa.chunked_array([chunk.field(0) for chunk in column.chunks], column.type.field(0).type))
+        present = column.is_valid().to_pylist()
+        return [{"v": value} if valid else None for value, valid in zip(values, present, strict=True)]
     if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type):
         width, text = (pa.int32(), day_text) if pa.types.is_date32(column.type) else (pa.int64(), moment_text)
         return [None if one is None else text(one) for one in column.cast(width).to_pylist()]
@@ -129,57 +216,4 @@ def _chosen(ids: Sequence[int]) -> str:
 
 def _reason(message: str) -> str:
     """Return a message without file, line and values, so that equal reasons can be counted."""
-    return _DETAILS.sub("_", re.sub(r"^\S*fuzzed\.sql(, line \d+)?: ", "", message))
-
-
-def _record(table: str, columns: Sequence[tuple[str, str, int, int]]) -> SchemaRecord:
-    found = tuple(
-        SchemaColumn(
-            name=name,
-            type=kind,
-            type_oid=oid,
-            type_modifier=modifier,
-            encoding=resolve(oid, {}, EncodeOptions(), modifier).encoding,
-            key=name == "id",
-        )
-        for name, kind, oid, modifier in columns
-    )
-    return SchemaRecord(
-        table=f"public.{table}",
-        topic=f"fuzz.public.{table}",
-        schema_id="00000000",
-        epoch=1,
-        lsn=1,
-        replica_identity="default",
-        key=("id",),
-        columns=found,
-    )
-
-
-def _frame(spark: SparkSession, postgres: Postgres, table: LakeTable, record: SchemaRecord) -> DataFrame:
-    """Return the rows of a table of PostgreSQL in the lake's types."""
-    from pyspark.sql import functions as fn
-
-    answer = postgres.answer(f"select * from {table.table} order by id")
-    assert not isinstance(answer, Raised), answer.message
-    encoders = [resolve(column.type_oid, {}, EncodeOptions(), column.type_modifier).encode for column in record.columns]
-    texts = [
-        [
-            _text(None if text is None else (encode or bytes)(text.encode()))
-            for encode, text in zip(encoders, row, strict=True)
-        ]
-        for row in answer.rows
-    ]
-    names = [column.name for column in table.columns]
-    columns = [pa.array(column, pa.string()) for column in zip(*texts, strict=True)]
-    read = frame_of_rows(spark, pa.Table.from_arrays(columns, names=names))
-    return read.select(
-        *(cast(fn.col(column.name), column, {}, fn.lit(""), None).alias(column.name) for column in table.columns)
-    )
-
-
-def _text(encoded: bytes | None) -> str | None:
-    """Return the content of a JSON string, or the text of other JSON."""
-    if encoded is None:
-        return None
-    return str(json.loads(encoded)) if encoded[:1] == b'"' else encoded.decode()
+    return _DETAILS.sub("_", re.sub(r"^\S*fuzzed\.sql(, line \d+)?(, column \d+)?: ", "", message))

@@ -6,7 +6,8 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from tests.sqlfuzz.rules import AGGREGATES, LITERALS, SCALARS, SIMPLE, WINDOWS, Rule
+from tests.sqlfuzz.kinds import SIMPLE
+from tests.sqlfuzz.rules import AGGREGATES, LITERALS, SCALARS, WINDOWS, Rule
 from tests.sqlfuzz.tables import COLUMNS, TABLES
 from tests.sqlfuzz.tree import Node, filled, leaf
 

@@ -29,12 +29,12 @@ Result = Literal["equal", "refused", "raised", "gives up", "unchecked", "invalid
     raises        PostgreSQL answers, and the view raises: a difference
 """
 DIFFERENCES: Final = frozenset({"differs", "answers", "raises"})
-_GIVES_UP: Final = frozenset(
-    {
-        "NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION",
-        "NUMERIC_VALUE_OUT_OF_RANGE.WITHOUT_SUGGESTION",
-        "USER_RAISED_EXCEPTION",
-    }
+REASONED: Final = ("unchecked", "gives up", "refused")
+"""Results that are counted by their reason."""
+_GIVES_UP: Final = (
+    "NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION",
+    "NUMERIC_VALUE_OUT_OF_RANGE.WITHOUT_SUGGESTION",
+    "[USER_RAISED_EXCEPTION]",
 )
 """Conditions of Spark for a value that the translation cannot compute as PostgreSQL does: the view is left behind."""
 
@@ -52,14 +52,14 @@ class Tally:
     """Counts of a run."""
 
     results: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     by_feature: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, outcome: Outcome, features: Sequence[str] | frozenset[str]) -> None:
         """Count an outcome."""
         self.results[outcome.result] += 1
-        if outcome.result == "refused":
-            self.reasons[outcome.detail] += 1
+        if outcome.result in REASONED:
+            self.reasons[outcome.result, outcome.detail] += 1
         for feature in features:
             self.by_feature.setdefault(feature, Counter())[outcome.result] += 1
 
@@ -82,7 +82,7 @@ def judged(answer: Answer | Raised, rows: Sequence[tuple[object, ...]] | Raised)
             return Outcome("refused", f"by Spark: {rows.message}")
         if isinstance(answer, Raised):
             return Outcome("raised", f"{answer.state} {rows.message}")
-        if rows.message in _GIVES_UP:
+        if any(one in rows.message for one in _GIVES_UP):
             return Outcome("gives up", rows.message)
         return Outcome("raises", f"PostgreSQL answers, view raises {rows.message}")
     if isinstance(answer, Raised):

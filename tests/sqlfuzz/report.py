@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tests.sqlfuzz.fuzz import described
+from tests.sqlfuzz.outcome import REASONED
 
 if TYPE_CHECKING:
     from tests.sqlfuzz.fuzz import Fuzz
@@ -30,5 +32,7 @@ def report(fuzz: Fuzz, seed: int) -> str:
 def _counts(what: str, tally: Tally) -> list[str]:
     shown = ", ".join(f"{count} {result}" for result, count in tally.results.most_common())
     lines = [f"{tally.results.total()} {what}: {shown}"]
-    lines += [f"  refused {count} times: {reason[:200]}" for reason, count in tally.reasons.most_common(_REASONS_MAX)]
+    for result in REASONED:
+        reasons = Counter({why: count for (found, why), count in tally.reasons.items() if found == result})
+        lines += [f"  {result} {count} times: {why[:200]}" for why, count in reasons.most_common(_REASONS_MAX)]
     return lines

@@ -7,15 +7,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 from cdc.artifacts.download_progress import NoProgress
 from cdc.artifacts.machine import Machine
 from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
 from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
-from tests.spark.conftest import QUICK, SHORT_LIVED
 from tests.sqlfuzz.as_view import Views
 from tests.sqlfuzz.on_postgres import Postgres
+
+_OPTIONS: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
 
 
 @contextmanager
@@ -30,7 +32,7 @@ def sides() -> Iterator[tuple[Postgres, Views]]:
         cleanup.callback(postgres.close)
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
         spark = open_session(
-            SparkOptions(master="local[1]", memory="2g", options={**SHORT_LIVED, **QUICK}, scratch=folder / "spark"),
+            SparkOptions(master="local[1]", memory="2g", options=_OPTIONS, scratch=folder / "spark"),
             machine=Machine.here(),
             progress=NoProgress(),
         )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tests.sqlfuzz.kinds import SIMPLE
 from tests.sqlfuzz.outcome import DIFFERENCES, Outcome, compared
-from tests.sqlfuzz.rules import SIMPLE
 from tests.sqlfuzz.tables import ROWS
 from tests.sqlfuzz.tree import Node, smaller
 

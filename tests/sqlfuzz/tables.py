@@ -1,8 +1,8 @@
 """The tables of the fuzzer and their hostile values.
 
-`mild` has values that rarely overflow, `wild` extremes, `side` is a partner for joins. Values that the lake's columns
-cannot hold by their type are left out: NaN in a numeric(p,s), infinity and years BC in a date. Such a value stops the
-table, and not a view.
+`mild` has values that rarely overflow, `wild` extremes, `side` is a partner for joins, `bare` has no row. Values that
+the lake's columns cannot hold by their type are left out: NaN in a numeric(p,s), infinity and years BC in a date. Such
+a value stops the table, and not a view.
 """
 
 from __future__ import annotations
@@ -40,8 +40,13 @@ COLUMNS: Final[Mapping[str, str]] = {
     "y": "bytea",
 }
 SIDE: Final = ("id", "k", "i4", "i8", "n", "t", "c", "b", "d", "f8")
-TABLES: Final[Mapping[str, tuple[str, ...]]] = {"mild": tuple(COLUMNS), "wild": tuple(COLUMNS), "side": SIDE}
-ROWS: Final = {"mild": 23, "wild": 19, "side": 11}
+TABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "mild": tuple(COLUMNS),
+    "wild": tuple(COLUMNS),
+    "side": SIDE,
+    "bare": SIDE,
+}
+ROWS: Final = {"mild": 23, "wild": 19, "side": 11, "bare": 0}
 
 _TEXTS: Final = (
     "",
@@ -128,7 +133,7 @@ WILD: Final[Mapping[str, Sequence[str | None]]] = {
 def values(table: str) -> list[dict[str, str | None]]:
     """Return the rows of a table as texts of PostgreSQL."""
     source = WILD if table == "wild" else MILD
-    shift = {"mild": 0, "wild": 0, "side": 2}[table]
+    shift = {"mild": 0, "wild": 0, "side": 2, "bare": 0}[table]
     rows: list[dict[str, str | None]] = []
     for number in range(ROWS[table]):
         row: dict[str, str | None] = {"id": str(number + 1)}

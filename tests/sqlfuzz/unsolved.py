@@ -9,15 +9,4 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_BLANKS: Final = "PostgreSQL ignores the blanks of the varchar too, the view only those of the char(n)"
-_SAME: Final = (
-    "Spark does not compute x for `x is distinct from x`, so no error of x, such as a division by zero, shows"
-)
-
-UNSOLVED: Final[Mapping[str, str]] = {
-    "eq_texts(varchar,char)": _BLANKS,
-    "eq_texts(char,varchar)": _BLANKS,
-    "percentile_disc": "the view's column is a double where PostgreSQL's is an integer",
-    "distinct_from": _SAME,
-    "not_distinct_from": _SAME,
-}
+UNSOLVED: Final[Mapping[str, str]] = {}

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from tests.sqlfuzz.batches import Batches
 from tests.sqlfuzz.comparison import difference
+from tests.sqlfuzz.drawing import Accepts
 from tests.sqlfuzz.expressions import Expressions, columns_of
+from tests.sqlfuzz.kinds import SIMPLE
 from tests.sqlfuzz.moments import day_text, moment_text
-from tests.sqlfuzz.on_postgres import Answer
+from tests.sqlfuzz.on_postgres import Answer, Raised
 from tests.sqlfuzz.queries import CONSTRUCTS, Queries
-from tests.sqlfuzz.rules import AGGREGATES, LITERALS, SCALARS, SIMPLE, WINDOWS
+from tests.sqlfuzz.rules import AGGREGATES, LITERALS, SCALARS, WINDOWS
+from tests.sqlfuzz.tables import ROWS
 from tests.sqlfuzz.tree import filled, leaf, listed, smaller
 from tests.sqlfuzz.unsolved import UNSOLVED
 
@@ -117,6 +122,76 @@ def test_constructs_left_out_are_not_generated() -> None:
     found: set[str] = set().union(*(made.query().features for _ in range(300)))
 
     assert not {name for name in found if name in left_out or name.partition("(")[0] in left_out}
+
+
+class _Sides:
+    """Both sides of one expression over `side`: PostgreSQL's value and the view's value by row, or an error."""
+
+    def __init__(self, wanted: dict[int, int | None], found: dict[int, int | None]) -> None:
+        self._wanted, self._found = wanted, found
+
+    def answer(self, sql: str) -> Answer | Raised:
+        row = re.search(r"where id = (\d+)", sql)
+        ids = [int(row[1])] if row else list(range(1, ROWS["side"] + 1))
+        if sql.startswith("explain"):
+            return Answer(("text",), ())
+        if " i4 as x" in sql:  # a part of the expression
+            return Answer(("int4", "int4"), ((str(ids[0]), None if ids[0] == _NULL else "1"),))
+        if any(one in self._wanted and self._wanted[one] is None for one in ids):
+            return Raised("22012", "division by zero")
+        return Answer(("int4", "int4"), tuple((str(one), str(self._wanted.get(one, 0))) for one in ids))
+
+    def read(self, _: str) -> object:
+        return object()
+
+    def rows(self, _: object) -> Raised | list[tuple[int, int]]:
+        return Raised("22003", "OVERFLOW") if None in self._found.values() else [(3, 0)]
+
+    def cells(self, views: list[Any]) -> list[tuple[Any, ...]]:
+        return [(one, *[self._cell(one)] * len(views)) for one in range(1, ROWS["side"] + 1)]
+
+    def _cell(self, row: int) -> dict[str, int | None] | None:
+        value = self._found.get(row, 0)
+        return None if value is None else {"v": value}
+
+
+_NULL = 9
+"""A row on which a part of the expression is null."""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "result"),
+    [
+        ({}, {}, "equal"),
+        ({3: 7}, {3: 7}, "equal"),
+        ({3: 7}, {}, "differs"),
+        ({3: 7}, {4: 7}, "differs"),
+        ({3: None}, {3: None}, "raised"),
+        ({3: None}, {3: None, 4: 5}, "differs"),
+        ({3: None}, {}, "answers"),
+        ({_NULL: None}, {}, "unchecked"),
+        ({_NULL: None, 3: None}, {}, "answers"),
+        ({}, {3: None}, "raises"),
+    ],
+)
+def test_an_expression_has_the_worst_outcome_of_its_rows(
+    wanted: dict[int, int | None], found: dict[int, int | None], result: str
+) -> None:
+    both: Any = _Sides(wanted, found)
+    node = filled("int4", "({0} / 2)", [leaf("int4", "i4")], "div")
+
+    ((_, _, outcome),) = Batches(both, both).outcomes([(node, "side")])
+
+    assert outcome.result == result, outcome
+
+
+def test_parts_that_a_view_refuses_are_drawn_again() -> None:
+    def share(accepts: Accepts | None) -> float:
+        made = Queries(random.Random(9), accepts=accepts)
+        texts = [str(made.query()) for _ in range(200)]
+        return sum("coalesce" in text for text in texts) / len(texts)
+
+    assert share(lambda text: "coalesce" not in text) < 0.5 * share(None)
 
 
 def test_unsolved_names_exist() -> None:
