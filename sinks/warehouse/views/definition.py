@@ -11,27 +11,27 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
 
 from cdc.errors import ViewRefused
+from cdc.telemetry import log
 from sinks.warehouse.lake.table_naming import known_names_hint, matching_tables, quoted, sql_name
-from sinks.warehouse.views.determinism import Finding, check_beginning, check_tree, check_words, line_of
+from sinks.warehouse.views.determinism import Finding, Line, check_tree, check_words, line_of
 from sinks.warehouse.views.header import Header, read_header
-from sinks.warehouse.views.macros import Expanded, check_as_of, expand, kinds_of
+from sinks.warehouse.views.meaning.grammar import check_grammar
 from sinks.warehouse.views.meaning.lake_types import Source, Types, sources_of
 from sinks.warehouse.views.meaning.pg_types import PgType
-from sinks.warehouse.views.meaning.queries import translated
+from sinks.warehouse.views.meaning.queries import Translated, translated
 from sinks.warehouse.views.meaning.refusal import NotProven, check_spelling
+from sinks.warehouse.views.query_text import expanded, parsed, refused, table_names
 from sinks.warehouse.views.safety import check_reads
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _BYTES_MAX: Final = 1 << 20  # a larger file is most likely not a query
+_TRANSLATIONS_MAX: Final = 2_000  # more than a lake has views and generations
+_Typed: TypeAlias = tuple[tuple[str, PgType], ...]
+_Given: TypeAlias = tuple[str, _Typed | None, _Typed, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class BoundView:
         sha: hash of `sql`; if it changes, the view must be recomputed.
         columns: its columns and their types in PostgreSQL; None for a view in Spark's SQL.
         relies_on: name of a temporary view -> column -> the Spark type that `sql` was translated for.
+        shifts: pairs of a place in the text before translation, and the same place in `View.plain`, ascending.
     """
 
     view: View
@@ -127,73 +131,129 @@ class BoundView:
     sha: str
     columns: Mapping[str, PgType] | None = None
     relies_on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    shifts: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:
         """The view's name."""
         return self.view.name
 
+    def line_in_file(self, line: int) -> Line:
+        """Return a place in `sql`, before its translation, as a place in the file."""
+        column, plain = getattr(line, "column", 0), self.view.plain
+        if not column or not self.shifts or plain != self.view.sql:
+            return Line(line)
+        place = sum(len(one) + 1 for one in self.sql.split("\n")[: line - 1]) + column - 1
+        ours, its = self.shifts[bisect_right(self.shifts, (place, len(plain))) - 1]
+        at = its + place - ours
+        return Line(line, at - plain.rfind("\n", 0, at))
 
-def load_views(folder: Path) -> tuple[View, ...]:
-    """Read every ``*.sql`` of the folder; each view follows the views it reads. Raises ViewRefused."""
+
+@dataclass(frozen=True, slots=True)
+class ViewFiles:
+    """The views of a folder. A file that cannot be used concerns no other file.
+
+    Attributes:
+        views: each follows the views it reads.
+        refused: view -> why its file cannot be used; by the file's name without ``.sql``, even if that is invalid.
+    """
+
+    views: tuple[View, ...] = ()
+    refused: Mapping[str, ViewRefused] = field(default_factory=dict)
+
+
+def read_views(folder: Path) -> ViewFiles:
+    """Read every ``*.sql`` of the folder. Raises ViewRefused if the folder itself cannot be read."""
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".sql")
     except OSError as error:
         raise ViewRefused(
             f"cannot read the views' folder {folder}: {error.strerror}", hint="check `views` of the sink in cdc.toml"
         ) from error
-    views: dict[str, View] = {}
+    same: dict[str, list[Path]] = {}
     for file in files:
-        view = read_view(file)
-        same = views.get(view.name.lower())
-        if same is not None:
-            raise ViewRefused(
-                f"{same.file} and {file.name} define the same view: view names are case-insensitive",
-                hint="rename one of them",
-            )
-        views[view.name.lower()] = view
-    return in_order(views.values())
+        same.setdefault(file.stem.lower(), []).append(file)
+    views: list[View] = []
+    failed: dict[str, ViewRefused] = {}
+    for file in files:
+        others = [other.name for other in same[file.stem.lower()] if other != file]
+        try:
+            if others:
+                what = f"defines the same view as {', '.join(others)}: view names are case-insensitive"
+                raise refused(file, Finding(what, "rename one of them"))
+            views.append(read_view(file))
+        except ViewRefused as error:
+            failed[file.stem] = error
+    in_order, cycles = ordered(views)
+    return ViewFiles(in_order, failed | cycles)
 
 
-def views_of(settings: Warehouse) -> tuple[View, ...]:
-    """Read the views of a sink from their files. Raises ViewRefused."""
-    return load_views(Path(settings.views)) if settings.views else ()
+def load_views(folder: Path) -> tuple[View, ...]:
+    """Read every ``*.sql`` of the folder; each view follows the views it reads. Raises the first ViewRefused."""
+    files = read_views(folder)
+    for error in files.refused.values():
+        raise error
+    return files.views
+
+
+def views_of(settings: Warehouse) -> ViewFiles:
+    """Read the views of a sink from their files. Raises ViewRefused if the folder cannot be read."""
+    return read_views(Path(settings.views)) if settings.views else ViewFiles()
+
+
+def is_view_name(name: str) -> bool:
+    """Whether a view can have this name."""
+    return _NAME.fullmatch(name) is not None
 
 
 def read_view(file: Path) -> View:
     """Read one file. Raises ViewRefused."""
-    name = file.stem
-    if not _NAME.fullmatch(name):
-        raise ViewRefused(
-            f"{file}: invalid view name {name!r}", hint="use letters, digits and _, no digit first, at most 100"
-        )
+    if not is_view_name(file.stem):
+        what = f"invalid view name {file.stem!r}"
+        raise refused(file, Finding(what, "use letters, digits and _, no digit first, at most 100"))
     try:
-        sql = file.read_bytes()[: _BYTES_MAX + 1].decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ViewRefused(f"cannot read {file}: {error}", hint="a view is a text file in UTF-8", view=name) from error
-    if len(sql) > _BYTES_MAX:
-        raise ViewRefused(f"{file} is larger than {_BYTES_MAX >> 20} MiB", view=name)
+        data = file.read_bytes()
+        if len(data) > _BYTES_MAX:
+            raise refused(file, Finding(f"is larger than {_BYTES_MAX >> 20} MiB", "a view is one SELECT"))
+        sql = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = Line(data.count(b"\n", 0, error.start) + 1)
+        raise refused(file, Finding("is not text in UTF-8", "save it in UTF-8", line)) from error
+    except OSError as error:
+        raise refused(file, Finding(f"cannot be read: {error.strerror}", "check its type and rights")) from error
     return parse_view(file, sql)
 
 
 def parse_view(file: Path, sql: str, *, is_stored: bool = False) -> View:
     """Parse the view in a file's text, or in a text that an earlier generation stored. Raises ViewRefused."""
+    try:
+        return _parsed_view(file, sql, is_stored=is_stored)
+    except ViewRefused:
+        raise
+    except Exception as error:
+        # The parser fails on some texts, e.g. deeply nested ones. That must concern this view only.
+        raise refused(file, _unreadable(error)) from error
+
+
+def _parsed_view(file: Path, sql: str, *, is_stored: bool) -> View:
     header = read_header(sql, is_stored=is_stored)
     if isinstance(header, Finding):
-        raise _refused(file, header)
+        raise refused(file, header)
     dialect = header.dialect
-    plain = _expanded(file, sql, dialect)
-    tokens, query = _parse(file, plain, dialect)
+    plain = expanded(file, sql, dialect)
+    tokens, query = parsed(file, plain, dialect)
     finding = check_words(tokens) or check_reads(query) or check_tree(query, dialect)
+    if finding is None and dialect == "postgres":
+        finding = check_grammar(tokens, query)
     if finding is not None:
-        raise _refused(file, finding)
+        raise refused(file, finding)
     references = tuple(
         sorted((_reference(table, dialect) for table in table_names(query)), key=lambda found: found.start)
     )
     for found in references:
         shown = plain[found.start : found.end].replace("``", "`").replace('""', '"').lstrip('`"')
         if not shown.lower().startswith(found.parts[0].lstrip('`"').lower()):
-            raise _refused(
+            raise refused(
                 file, Finding(f"cannot locate {found} in the query", "write the query differently", found.line)
             )
     return View(file.stem, sql, file, header, plain, references)
@@ -205,14 +265,19 @@ def bind_query(query: View, views: Collection[str], tables: Collection[str], typ
 
 
 def bind_each(
-    views: Sequence[View], tables: Collection[str], types: Types | None = None
+    views: Sequence[View], tables: Collection[str], types: Types | None = None, behind: Collection[str] = ()
 ) -> Iterator[BoundView | tuple[View, ViewRefused]]:
-    """As `bind`, one view at a time; a refused view is returned with its error."""
-    binding = _Binding({view.name.lower(): view.name for view in views}, tables, types or {})
+    """As `bind`, one view at a time; a refused view is returned with its error, and so are views that read it.
+
+    `behind` has further views that are left behind.
+    """
+    names = {name.lower(): name for name in behind} | {view.name.lower(): view.name for view in views}
+    binding = _Binding(names, tables, types or {}, behind=set(behind))
     for view in views:
         try:
             yield binding.bind(view)
         except ViewRefused as error:
+            binding.behind.add(view.name)
             yield view, error
 
 
@@ -242,99 +307,6 @@ def temporary(table: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table)[:60].lower()}_{digest}"
 
 
-def _expanded(file: Path, sql: str, dialect: str) -> str:
-    """Replace the macros for joins in time by SQL. Raises ViewRefused."""
-    try:
-        tokens = list(sqlglot.tokenize(sql, read=dialect))
-    except SqlglotError:
-        return sql  # `_parse` reports the error
-    found = expand(sql, tokens)
-    if isinstance(found, Expanded) and found.as_of:
-        kinds = kinds_of(table_names(_parse(file, found.sql, dialect)[1]))
-        finding = check_as_of(found.as_of, kinds)
-        found = finding or expand(sql, tokens, kinds)
-    if isinstance(found, Finding):
-        raise _refused(file, found)
-    return found.sql
-
-
-def _parse(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
-    try:
-        tokens = list(sqlglot.tokenize(sql, read=dialect))
-        finding = check_beginning(tokens)
-        if finding is not None:
-            raise _refused(file, finding)
-        found = sqlglot.parse(_masked(sql, tokens), read=dialect, error_level=ErrorLevel.IMMEDIATE)
-    except ParseError as error:
-        first = error.errors[0] if error.errors else {}
-        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        what = str(first.get("description") or "").rstrip(".")
-        if "<" in what or not what:  # the parser shows its own objects
-            what = "syntax error"
-        raise _refused(
-            file, Finding(f"is not valid SQL: {what}{near}", _dialect_hint(dialect), int(first.get("line") or 0))
-        ) from error
-    except SqlglotError as error:
-        raise _refused(
-            file, Finding(f"is not valid SQL: {str(error).splitlines()[0]}", _dialect_hint(dialect))
-        ) from error
-    statements = [one for one in found if one is not None and not isinstance(one, exp.Semicolon)]
-    if len(statements) != 1:
-        raise _refused(
-            file, Finding(f"contains {len(statements)} statements", "a view is one SELECT", line_of(statements[1]))
-        )
-    if not isinstance(statements[0], exp.Query) or isinstance(statements[0], exp.Table):
-        raise _refused(file, Finding("is not a SELECT", "a view is one SELECT", line_of(statements[0])))
-    return tokens, statements[0]
-
-
-def _masked(sql: str, tokens: Sequence[Token]) -> str:
-    """Mask what sqlglot 30 misreads, without changing positions: ``group by window(...)`` as the WINDOW clause."""
-    text = list(sql)
-    for before, token in pairwise(tokens):
-        if before.token_type == TokenType.GROUP_BY and token.token_type == TokenType.WINDOW:
-            text[token.start : token.end + 1] = "wind0w"
-    return "".join(text)
-
-
-def _dialect_hint(dialect: str) -> str:
-    if dialect == "spark":
-        return "it is read as Spark SQL; add the first line `-- dialect: postgres` for PostgreSQL's SQL"
-    return "it is read as PostgreSQL's SQL, because a comment above the query says so"
-
-
-def table_names(query: exp.Query) -> list[exp.Table]:
-    """Return the tables a query reads: without names of its own WITH, functions in FROM, and names in hints."""
-    return [
-        table
-        for table in query.find_all(exp.Table)
-        if isinstance(table.this, exp.Identifier | exp.Dot) and not table.find_ancestor(exp.Hint) and not _is_own(table)
-    ]
-
-
-def _is_own(table: exp.Table) -> bool:
-    """Whether a WITH around it defines the name. A name is known after its definition; if recursive, also inside."""
-    if table.args.get("db"):
-        return False
-    below: exp.Expr = table
-    while (above := below.parent) is not None:
-        scope = above if isinstance(above, exp.With) else above.args.get("with_")
-        if isinstance(scope, exp.With):
-            for definition in scope.expressions:
-                if definition is below and not scope.args.get("recursive"):
-                    break
-                if definition.alias.lower() == table.name.lower():
-                    return True
-                if definition is below:
-                    break
-        if isinstance(above, exp.With):
-            # The query that owns this WITH sees all of it; its definitions see only what precedes them.
-            below = above.parent or above
-            continue
-        below = above
-    return False
-
-
 def _parts(table: exp.Table) -> tuple[str, ...]:
     return tuple(part.name for part in table.parts)
 
@@ -348,24 +320,41 @@ def _reference(table: exp.Table, dialect: str) -> Reference:
     return Reference(parts, line_of(table), spans[0]["start"], spans[-1]["end"] + 1, alias)
 
 
-def in_order(found: Iterable[View]) -> tuple[View, ...]:
-    """Sort views so that each follows the views it reads. Raises ViewRefused for a cycle."""
+def ordered(found: Iterable[View]) -> tuple[tuple[View, ...], dict[str, ViewRefused]]:
+    """Sort views so that each follows the views it reads. Views in a cycle are returned apart, with their errors."""
     views = {view.name.lower(): view for view in found}
-    graph: dict[str, list[str]] = {name: [] for name in views}
-    for name, view in views.items():
-        # A qualified name never means a view.
-        read = {found.parts[0].lower() for found in view.references if len(found.parts) == 1}
-        graph[name] = sorted(read & views.keys())
+    read = {name: {one: at for one, at in reads(view).items() if one in views} for name, view in views.items()}
     try:
-        order = tuple(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        names = [views[name].name for name in error.args[1]]
-        raise ViewRefused(
-            f"views read each other in a cycle: {' -> '.join(reversed(names))}",
-            hint="remove the cycle; to read a table with the name of a view, qualify it: public.orders",
-            view=names[0],
-        ) from error
-    return tuple(views[name] for name in order)
+        return tuple(views[name] for name in TopologicalSorter(read).static_order()), {}
+    except CycleError:
+        cycles = {name: cycle for name in views if (cycle := _cycle(name, read))}
+    hint = "remove the cycle; to read a table with the name of a view, qualify it: public.orders"
+    errors = {}
+    for name, cycle in cycles.items():
+        shown = " -> ".join(views[one].name for one in cycle)
+        finding = Finding(f"views read each other in a cycle: {shown}", hint, read[name][cycle[1]].line)
+        errors[views[name].name] = refused(views[name].file, finding)
+    rest = {name: read[name].keys() - cycles.keys() for name in views if name not in cycles}
+    return tuple(views[name] for name in TopologicalSorter(rest).static_order()), errors
+
+
+def reads(view: View) -> dict[str, Reference]:
+    """Return the names, in lower case, that can mean views in a query: qualified names mean tables."""
+    return {found.parts[0].lower(): found for found in view.references if len(found.parts) == 1}
+
+
+def _cycle(name: str, read: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the shortest path from a view to itself; empty if there is none."""
+    seen: set[str] = set()
+    paths = [[name]]
+    for path in paths:
+        for other in read[path[-1]]:
+            if other == name:
+                return [*path, name]
+            if other not in seen:
+                seen.add(other)
+                paths.append([*path, other])
+    return []
 
 
 @dataclass(slots=True)
@@ -375,27 +364,34 @@ class _Binding:
     names: Mapping[str, str]
     tables: Collection[str]
     types: Types
+    behind: set[str] = field(default_factory=set)
     columns: dict[str, Mapping[str, PgType] | None] = field(default_factory=dict)
+    meant: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
 
     def bind(self, view: View) -> BoundView:
         """Bind the next view. Raises ViewRefused."""
         read_tables: dict[str, str] = {}
         read_views: dict[str, str] = {}
         pieces: list[str] = []
-        at = 0
+        shifts: list[tuple[int, int]] = []
+        at = end = 0
         quote = _pg_quoted if view.dialect == "postgres" else quoted
         for found in view.references:
-            target = _resolve(view, found, self.names, self.tables)
+            target = self._resolve(view, found)
             name = temporary(target)
             if target.startswith("views/"):
                 read_views[name] = target.removeprefix("views/")
             else:
                 read_tables[name] = target
             alias = f" as {quote(found.alias)}" if found.alias else ""
-            pieces += [view.plain[at : found.start], quote(name), alias]
-            at = found.end
+            more = [view.plain[at : found.start], f"{quote(name)}{alias}"]
+            shifts += [(end, at), (end + len(more[0]), found.start)]
+            pieces += more
+            at, end = found.end, end + sum(map(len, more))
         sql = "".join([*pieces, view.plain[at:]])
-        bound = BoundView(view, sql, read_tables, read_views, hashlib.sha256(sql.encode()).hexdigest())
+        shifts.append((end, at))
+        sha = hashlib.sha256(sql.encode()).hexdigest()
+        bound = BoundView(view, sql, read_tables, read_views, sha, shifts=tuple(shifts))
         if view.dialect == "postgres":
             bound = self._translated(bound)
         self.columns[view.name] = bound.columns
@@ -405,34 +401,73 @@ class _Binding:
         """Return it in Spark's SQL. Raises ViewRefused for what is not known to be equal there."""
         view = bound.view
         for found in view.references:
-            target = _resolve(view, found, self.names, self.tables)
+            target = self._resolve(view, found)
             if not target.startswith("views/") and target not in self.types:
                 hint = "the sink records them at its next cut" if self.types else "they are in a lake that has a cut"
                 what = f"types of the columns of {sql_name(target)} are not known yet"
-                raise _refused(view.file, Finding(what, hint, found.line), construct="unknown types")
-        tokens, query = _parse(view.file, bound.sql, "postgres")
-        finding = check_spelling(tokens)
-        if finding is not None:
-            raise _refused(view.file, finding, construct=finding.message)
+                raise refused(view.file, Finding(what, hint, found.line), construct="unknown types")
         read = {name: self.columns.get(other) for name, other in bound.views.items()}
         sources = sources_of(bound.tables, self.types) | {
             name: Source(columns, name=bound.views[name]) for name, columns in read.items()
         }
-        try:
-            spark = translated(query, sources, c=view.header.collation == "C")
-        except NotProven as refused:
-            raise _refused(view.file, refused.finding, construct=refused.finding.message) from refused
+        given = tuple(
+            (name, None if one.columns is None else tuple(one.columns.items()), tuple(one.hidden.items()), one.name)
+            for name, one in sorted(sources.items())
+        )
+        spark = _in_spark(view.file, bound.sql, (view.header.collation == "C", view.header.zones), given)
+        if isinstance(spark, Finding):
+            finding = replace(spark, line=bound.line_in_file(spark.line))
+            raise refused(view.file, finding, construct=finding.message)
         sha = hashlib.sha256(spark.sql.encode()).hexdigest()
         return replace(bound, sql=spark.sql, sha=sha, columns=spark.columns, relies_on=spark.used)
+
+    def _resolve(self, view: View, found: Reference) -> str:
+        """Return the lake table or ``views/<name>`` that a name means. Raises ViewRefused."""
+        if found.parts not in self.meant:
+            self.meant[found.parts] = matching_tables(found.parts, self.tables)
+        target = _resolve(view, found, self.names, self.tables, self.meant[found.parts])
+        name = target.removeprefix("views/")
+        if name != target and name in self.behind:
+            raise ViewRefused(f"the view {name} is left behind", view=view.name)
+        return target
+
+
+@lru_cache(maxsize=_TRANSLATIONS_MAX)
+def _in_spark(file: Path, sql: str, declared: tuple[bool, bool], given: tuple[_Given, ...]) -> Translated | Finding:
+    """Translate a query, or return why it is refused. Remembered, because each cut binds every view.
+
+    `declared` says whether the view's header declares collation C and equal time zones.
+    """
+    tokens, query = parsed(file, sql, "postgres")
+    finding = check_spelling(tokens)
+    if finding is not None:
+        return finding
+    sources = {
+        name: Source(None if columns is None else dict(columns), dict(hidden), shown)
+        for name, columns, hidden, shown in given
+    }
+    try:
+        return translated(query, sources, c=declared[0], zones=declared[1])
+    except NotProven as found:
+        return found.finding
+    except Exception as error:  # noqa: BLE001 - see `parse_view`
+        return _unreadable(error)
+
+
+def _unreadable(error: Exception) -> Finding:
+    if isinstance(error, RecursionError):
+        return Finding("is nested too deeply", "divide it into several views")
+    return Finding(f"cannot be read: {log.origin(error)}", "write the query differently")
 
 
 def _pg_quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _resolve(view: View, found: Reference, names: Mapping[str, str], tables: Collection[str]) -> str:
-    """Return the lake table or ``views/<name>`` that a name means."""
-    meant = matching_tables(found.parts, tables)
+def _resolve(
+    view: View, found: Reference, names: Mapping[str, str], tables: Collection[str], matching: Sequence[str]
+) -> str:
+    meant = list(matching)
     own = names.get(found.parts[0].lower()) if len(found.parts) == 1 else None
     if own is not None:
         meant.append(f"views/{own}")
@@ -441,23 +476,13 @@ def _resolve(view: View, found: Reference, names: Mapping[str, str], tables: Col
     if meant:
         can_be = ", ".join(f"the view {one[6:]}" if one.startswith("views/") else sql_name(one) for one in meant)
         write = " or ".join(_explicit(one) for one in meant if not one.startswith("views/"))
-        raise _refused(view.file, Finding(f"{found} is ambiguous: {can_be}", f"write {write}", found.line))
-    shown = [sql_name(table) for table in tables] + [name for name in names.values() if name != view.name]
+        raise refused(view.file, Finding(f"{found} is ambiguous: {can_be}", f"write {write}", found.line))
+    shown = [sql_name(table) for table in tables] + [
+        name for name in names.values() if name != view.name and is_view_name(name)
+    ]
     hint = known_names_hint(str(found), shown) or "the lake has no tables yet"
-    raise _refused(view.file, Finding(f"table {found} does not exist", hint, found.line))
+    raise refused(view.file, Finding(f"table {found} does not exist", hint, found.line))
 
 
 def _explicit(table: str) -> str:
     return f"mirror.{sql_name(table)}" if table.startswith("mirror/") else sql_name(table)
-
-
-def _refused(file: Path, finding: Finding, **facts: str) -> ViewRefused:
-    line = f", line {finding.line}" if finding.line else ""
-    return ViewRefused(
-        f"{file}{line}: {finding.message}",
-        hint=finding.hint,
-        view=file.stem,
-        file=str(file),
-        line=finding.line or None,
-        **facts,
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, Self
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -83,9 +83,22 @@ _COLLECTING: Final = {
     exp.ArrayConcatAgg: "array_concat_agg",
     exp.GroupConcat: "listagg",
 }
-_PICKING: Final = (exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue)
+_PICKING: Final = (exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue, exp.NthValue)
+_NAMED_MAX: Final = 20  # windows that are defined by each other
 _USE_DATA_TIME: Final = "use a time from the rows: a view must give the same result whenever it is computed"
 _USE_KEY: Final = "build it from the key columns of the rows"
+
+
+class Line(int):
+    """The number of a line, with the column where something begins in it; both from 1, and 0 if unknown."""
+
+    column: int
+
+    def __new__(cls, line: int, column: int = 0) -> Self:
+        """Return the number `line`, which knows its column."""
+        found = super().__new__(cls, line)
+        found.column = column
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +108,7 @@ class Finding:
     Attributes:
         message: what is wrong, as the end of a sentence that begins with the file.
         hint: what to do about it.
-        line: in the checked text; 0 if the whole text is concerned.
+        line: in the checked text; 0 if the whole text is concerned. A `Line` also has the column.
     """
 
     message: str
@@ -109,7 +122,8 @@ def check_beginning(tokens: Sequence[Token]) -> Finding | None:
         return Finding("contains no query", "write one SELECT into it")
     if tokens[0].token_type in _BEGINNINGS:
         return None
-    return Finding(f"begins with {tokens[0].text!r}, not like a SELECT", "a view is one SELECT", tokens[0].line)
+    what = f"begins with {tokens[0].text!r}, not like a SELECT"
+    return Finding(what, "a view is one SELECT", line_of_token(tokens[0]))
 
 
 def check_words(tokens: Sequence[Token]) -> Finding | None:
@@ -127,7 +141,7 @@ def check_words(tokens: Sequence[Token]) -> Finding | None:
         else:
             continue
         if found is not None:
-            return Finding(*found, token.line)
+            return Finding(*found, line_of_token(token))
     return None
 
 
@@ -136,7 +150,7 @@ def check_foreign(tokens: Sequence[Token]) -> Finding | None:
     for token, behind in pairwise(tokens):
         word = token.text.lower()
         if behind.token_type == TokenType.L_PAREN and token.token_type != TokenType.STRING and word in _FOREIGN:
-            return Finding(f"{word}() {_FOREIGN[word]}", "remove it", token.line)
+            return Finding(f"{word}() {_FOREIGN[word]}", "remove it", line_of_token(token))
     return None
 
 
@@ -149,10 +163,20 @@ def check_tree(query: exp.Query, dialect: str) -> Finding | None:
     return next(_findings(query, dialect), None)
 
 
-def line_of(node: exp.Expr) -> int:
-    """Return the first line of a part of the tree; 0 if the parser did not keep it."""
-    lines = [found.meta["line"] for found in node.walk() if "line" in found.meta]
-    return min(lines, default=0)
+def line_of(node: exp.Expr) -> Line:
+    """Return where a part of the tree begins; 0 if the parser did not keep it."""
+    kept = [found.meta for found in node.walk() if "line" in found.meta]
+    first = min(kept, key=lambda meta: int(meta["start"]), default=None)
+    return Line(0) if first is None else _begin(first["line"], first["col"], first["end"] - first["start"])
+
+
+def line_of_token(token: Token) -> Line:
+    """Return where a token begins."""
+    return _begin(token.line, token.col, token.end - token.start)
+
+
+def _begin(line: int, end_column: int, length: int) -> Line:
+    return Line(line, max(end_column - length, 0))
 
 
 def _called(word: str, *, empty: bool) -> tuple[str, str] | None:
@@ -195,7 +219,7 @@ def _is_clock_word(cast: exp.Cast) -> bool:
 
 def _unordered(node: exp.Expr) -> Iterator[Finding]:
     window = node.find_ancestor(exp.Window, exp.Select)
-    if isinstance(window, exp.Window) and window.args.get("order"):
+    if isinstance(window, exp.Window) and _is_ordered(window):
         return
     if isinstance(node, _PICKING):
         name = node.sql_name().lower()
@@ -211,6 +235,19 @@ def _unordered(node: exp.Expr) -> Iterator[Finding]:
     if name and not _is_sorted(node):
         fix = "listagg(...) within group (order by ...)" if name == "listagg" else f"sort_array({name}(...))"
         yield Finding(f"{name}() without an order has no defined order of values", f"write {fix}", line_of(node))
+
+
+def _is_ordered(window: exp.Window) -> bool:
+    """Whether a window, or the named one that it uses, has an order."""
+    select = window.find_ancestor(exp.Select)
+    named = {one.name.lower(): one for one in (select.args.get("windows") or () if select is not None else ())}
+    found: exp.Window | None = window
+    for _ in range(_NAMED_MAX):
+        if found is None or found.args.get("order"):
+            return found is not None
+        alias: exp.Expr | None = found.args.get("alias")
+        found = named.get(alias.name.lower()) if alias is not None else None
+    return False
 
 
 def _is_sorted(node: exp.Expr) -> bool:

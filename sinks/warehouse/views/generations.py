@@ -16,22 +16,24 @@ The texts themselves are stored before that. Pure except for `TextStore`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import structs
 
-from cdc.errors import LakeDamaged
+from cdc.errors import LakeDamaged, ViewRefused
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.manifest import disk_of
-from sinks.warehouse.views.definition import View, in_order, parse_view
+from sinks.warehouse.views.definition import View, ViewFiles, is_view_name, ordered, parse_view, reads
 
 if TYPE_CHECKING:
     from sinks.warehouse.lake.local_disk import Disk
     from sinks.warehouse.lake.location import Location
-    from sinks.warehouse.lake.manifest import ViewState
+    from sinks.warehouse.lake.manifest import Unbuilt, ViewState
 
 REPLACED: Final = "another generation took its place; cdc views rollback brings it back"
 ROLLED_BACK: Final = "it was rolled back; cdc views swap brings it back"
@@ -103,22 +105,29 @@ class TextStore:
         self._disk.remove(layout.swap_request_file(view))
 
 
-def decide(files: Sequence[View], previous: Mapping[str, ViewState], requests: Mapping[str, int]) -> Decided:
+def decide(
+    files: Sequence[View],
+    previous: Mapping[str, ViewState],
+    requests: Mapping[str, int],
+    unbuilt: Mapping[str, Unbuilt] | None = None,
+) -> Decided:
     """Decide what the next cut does.
 
     Args:
         files: the views as defined by their files.
         previous: states of the newest cut, including generations that are not active.
         requests: view -> requested generation.
+        unbuilt: of the newest cut. A generation that could not be built keeps its number while its text stays.
     """
     serve: dict[str, int] = {}
     texts: dict[str, str] = {}
+    beside = _all_others(previous)
     for view in files:
         state = previous.get(view.name)
         if state is None or not state.text:
             texts[view.name] = view.text_sha
             continue
-        target, candidate = _target(view, state, previous, requests.get(view.name))
+        target, candidate = _target(view, state, beside.get(view.name, {}), requests.get(view.name), unbuilt or {})
         if target is not None and candidate is not None and candidate.reason == "":
             serve[view.name] = target
             texts[view.name] = candidate.text
@@ -132,23 +141,78 @@ def decide(files: Sequence[View], previous: Mapping[str, ViewState], requests: M
 
 
 def _target(
-    view: View, state: ViewState, previous: Mapping[str, ViewState], request: int | None
+    view: View,
+    state: ViewState,
+    others: Mapping[int, ViewState],
+    request: int | None,
+    unbuilt: Mapping[str, Unbuilt],
 ) -> tuple[int | None, ViewState | None]:
     """Return the generation to activate and its state, if it has one; None and a candidate if that one only waits."""
-    others = _others(view.name, previous)
     if request is not None and request != state.generation and request in others:
         return request, others[request]
     if state.text == view.text_sha:
         return None, None
     same = [other for other in others.values() if other.text == view.text_sha]
     if not same:
-        return max([state.generation, state.newest, *others]) + 1, None
+        number = next_number(state, others)
+        tried = unbuilt.get(layout.beside(view.name, number - 1))
+        return number - (tried is not None and tried.text == view.text_sha), None
     candidate = same[-1]
     if candidate.reason == ROLLED_BACK:
         return None, None
     if view.header.swap == "manual" and candidate.reason == "":
         return None, candidate
     return candidate.generation, candidate
+
+
+def next_number(state: ViewState, others: Iterable[int]) -> int:
+    """Return the number of a new generation of a view; `others` are those of its generations that are not active."""
+    return max([state.generation, state.newest, *others]) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class UsableViews:
+    """The views of a lake, also those whose files cannot be used now: they continue with the text that the lake has.
+
+    Attributes:
+        views: in no order.
+        kept: those with the lake's text.
+        refused: view -> why its file cannot be used.
+    """
+
+    views: tuple[View, ...]
+    kept: frozenset[str]
+    refused: Mapping[str, ViewRefused]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The views that the files define."""
+        return frozenset(view.name for view in self.views) | self.refused.keys()
+
+    def problems(self, states: Mapping[str, ViewState]) -> dict[str, str]:
+        """Return the reasons for files that cannot be used: by view, or by the generation that cannot be built."""
+        found = {}
+        for name, error in self.refused.items():
+            state = states.get(name)
+            if state is not None and name in self.kept:
+                number = next_number(state, _others(name, states))
+                found[layout.beside(name, number)] = error.reason
+            else:
+                # A name with the mark of a generation would mean one.
+                found[name if is_view_name(name) else name.replace(layout.BESIDE, "-")] = error.reason
+        return found
+
+
+def usable(files: ViewFiles, states: Mapping[str, ViewState], texts: TextStore) -> UsableViews:
+    """Return the views of the files, and the active generations of views whose files cannot be used."""
+    kept: list[View] = []
+    for name, error in files.refused.items():
+        state = states.get(name)
+        text = texts.text(state.text) if state is not None and state.text else None
+        if text is not None:
+            with suppress(ViewRefused):  # an earlier release accepted it
+                kept.append(parse_view(Path(str(error.facts["file"])), text, is_stored=True))
+    return UsableViews((*files.views, *kept), frozenset(view.name for view in kept), files.refused)
 
 
 def swapped(previous: Mapping[str, ViewState], decided: Decided, files: Sequence[View]) -> dict[str, ViewState]:
@@ -166,27 +230,34 @@ def swapped(previous: Mapping[str, ViewState], decided: Decided, files: Sequence
         if layout.is_beside(name) and name in found and name not in decided.texts and not is_resting(state):
             found.pop(name)  # the file was edited again, so the text in between is obsolete
     for view in files:
-        read = {part.parts[0].lower() for part in view.references if len(part.parts) == 1}
         own = found.get(view.name)
-        if own is not None and not own.reason and read & {name.lower() for name in decided.serve}:
+        if own is not None and not own.reason and reads(view).keys() & {name.lower() for name in decided.serve}:
             found[view.name] = structs.replace(own, reason=INPUT_SWAPPED)
     return found
 
 
-def views_to_run(files: Sequence[View], decided: Decided, texts: TextStore) -> tuple[View, ...]:
-    """Return the views that a cut computes, each after the views it reads.
+def views_to_run(
+    files: Sequence[View], decided: Decided, texts: TextStore
+) -> tuple[tuple[View, ...], dict[str, ViewRefused]]:
+    """Return the views that a cut computes, each after the views it reads, and those that it cannot compute.
 
-    The file's own view is used if its text is the one to compute. Raises LakeDamaged if another generation's text is
-    gone.
+    The file's own view is used if its text is the one to compute. An earlier text may no longer be accepted, or may be
+    in a cycle with the new text of another view. Raises LakeDamaged if another generation's text is gone.
     """
     by_name = {view.name: view for view in files}
-    found = []
+    found: list[View] = []
+    failed: dict[str, ViewRefused] = {}
     for name, sha in decided.texts.items():
         file = by_name.get(layout.split_beside(name)[0])
-        if file is not None:
+        if file is None:
+            continue
+        try:
             view = file if file.text_sha == sha else _kept(file, sha, texts)
             found.append(replace(view, name=name))
-    return in_order(found)
+        except ViewRefused as error:
+            failed[name] = error
+    in_order, cycles = ordered(found)
+    return in_order, failed | cycles
 
 
 def is_resting(state: ViewState) -> bool:
@@ -211,9 +282,13 @@ def _kept(file: View, sha: str, texts: TextStore) -> View:
 
 
 def _others(name: str, views: Mapping[str, ViewState]) -> dict[int, ViewState]:
-    found: dict[int, ViewState] = {}
-    for other, state in views.items():
-        view, number = layout.split_beside(other)
-        if number and view == name:
-            found[number] = state
-    return dict(sorted(found.items()))
+    return _all_others(views).get(name, {})
+
+
+def _all_others(views: Mapping[str, ViewState]) -> dict[str, dict[int, ViewState]]:
+    """Return view -> the number and state of its generations that are not active, ascending."""
+    found: dict[str, dict[int, ViewState]] = {}
+    named = ((*layout.split_beside(name), state) for name, state in views.items() if layout.is_beside(name))
+    for view, number, state in sorted(named, key=lambda one: one[:2]):
+        found.setdefault(view, {})[number] = state
+    return found

@@ -2,13 +2,15 @@
 
     -- dialect: postgres        the query is PostgreSQL's SQL; default: spark
     -- collation: C             the database orders text by code points; default: unknown
+    -- time zones: same         Spark and the database have the same time zone rules; default: unknown
     -- late: correct            a late row of a published window recomputes the window
     -- plan: affected           how the view is kept: recompute or affected; default: auto, the cheapest
     -- key: order_id, line      columns that identify rows; unique and never null, or the view is left behind
     -- publish: topic           the view is also a compacted topic, ``<name>.views.<view>``; needs a key
     -- swap: manual             changed SQL is built beside the active one and waits for `cdc views swap`
 
-Other comments have no meaning. The header ends where the query begins.
+Other comments have no meaning, but `-- name: ...` with a name that is almost one of these is refused. The header ends
+where the query begins.
 """
 
 from __future__ import annotations
@@ -16,19 +18,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Final, Literal
 
 from sinks.warehouse.views.determinism import Finding
 
-_LINE: Final = re.compile(r"--\s*(dialect|collation|late|plan|key|publish|swap)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_LINE: Final = re.compile(r"--\s*(\w+|time zones)\s*:\s*(.*?)\s*", re.IGNORECASE)
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "dialect": ("spark", "postgres"),
     "collation": ("c",),
+    "time zones": ("same",),
     "late": ("correct",),
     "plan": ("auto", "recompute", "affected"),
     "publish": ("topic",),
     "swap": ("auto", "manual"),
 }
+_SETTINGS: Final = ("key", *_WORDS)
+_CLOSE: Final = 0.75  # of difflib: one or two letters differ
 _REMOVED_PLAN: Final = "delta"
 _COLUMN: Final = re.compile(r"[^\W\d]\w*|`[^`]+`|\"[^\"]+\"")
 _KEY_COLUMNS_MAX: Final = 16
@@ -43,6 +49,7 @@ class Header:
         publish: whether the view is a topic as well.
         swap: when changed SQL becomes active: once it is built, or on request.
         collation: of the database as its user declares it; empty if unknown.
+        zones: whether its user declares that Spark and the database have the same time zone rules.
     """
 
     dialect: str = "spark"
@@ -52,6 +59,7 @@ class Header:
     publish: bool = False
     swap: Literal["auto", "manual"] = "auto"
     collation: Literal["", "C"] = ""
+    zones: bool = False
 
 
 def read_header(sql: str, *, is_stored: bool = False) -> Header | Finding:
@@ -64,6 +72,7 @@ def read_header(sql: str, *, is_stored: bool = False) -> Header | Finding:
     """
     found = Header()
     publish_line = 0
+    seen: set[str] = set()
     for number, line in enumerate(sql.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("--"):
             break
@@ -71,6 +80,15 @@ def read_header(sql: str, *, is_stored: bool = False) -> Header | Finding:
         if match is None:
             continue
         name, value = match[1].lower(), match[2]
+        if name not in _SETTINGS:
+            close = get_close_matches(name, _SETTINGS, n=1, cutoff=_CLOSE)
+            if close and not is_stored:
+                hint = f"did you mean {close[0]}? Write a comment without a colon behind its first word"
+                return Finding(f"unknown setting {name}", hint, number)
+            continue
+        if name in seen and not is_stored:
+            return Finding(f"{name} is set twice", "remove one of the lines", number)
+        seen.add(name)
         if name == "key":
             key = _columns(value)
             if not key:
@@ -91,6 +109,8 @@ def read_header(sql: str, *, is_stored: bool = False) -> Header | Finding:
             found = replace(found, swap="manual" if word == "manual" else "auto")
         elif name == "collation":
             found = replace(found, collation="C")
+        elif name == "time zones":
+            found = replace(found, zones=True)
         elif name == "plan":
             found = replace(found, plan=word)
         elif name == "late":

@@ -7,7 +7,8 @@ cut ends in Unplannable: too many keys, a value that does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ from sinks.warehouse.planner.decide import Decision, decide
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.planner.restrict import RowsQuery
+from sinks.warehouse.planner.top_rows import BEFORE, LAST, ORIGIN
+from sinks.warehouse.views.budget import Budget
 from sinks.warehouse.views.definition import BoundView
 from sinks.warehouse.views.inputs import Replacement, ViewInputs
 from sinks.warehouse.views.same_query import same_query
@@ -31,6 +34,7 @@ KEYS_SHARE_MAX: Final = 0.2  # of the view's rows: above that recomputing was al
 _KEYS_FEW: Final = 1_000  # in a small view any share is acceptable
 KEYS_MAX: Final = 200_000  # the driver holds them
 _KEYS: Final = "__keys"
+_READINGS: Final = 3
 
 
 @dataclass(slots=True)
@@ -52,7 +56,8 @@ class PlanBook:
         plan = plan_view(view.name, view.sql, relations)
         try:
             has_use = not plan.reason or plan.unique
-            reads_same = bool(has_use) and same_query(frame, spark.sql(plan.whole_sql()))
+            # Spark orders operands by column numbers, which are new each time; equal once proves that they are equal.
+            reads_same = bool(has_use) and any(same_query(frame, spark.sql(plan.whole_sql())) for _ in range(_READINGS))
         except Unplannable as found:
             return Decision(plan, str(found))
         except PySparkException as error:
@@ -73,7 +78,15 @@ def not_run(error: PySparkException) -> str:
 
 
 def replacement(
-    spark: SparkSession, inputs: ViewInputs, plan: ViewPlan, *, changed: frozenset[str], schema: StructType, rows: int
+    spark: SparkSession,
+    inputs: ViewInputs,
+    plan: ViewPlan,
+    budget: Budget,
+    *,
+    changed: frozenset[str],
+    schema: StructType,
+    rows: int,
+    before: Callable[[], pa.Table],
 ) -> Replacement:
     """Return the keys that changes of these inputs affect, and their rows. Raises Unplannable, PySparkException.
 
@@ -81,30 +94,71 @@ def replacement(
         spark: the session of `inputs`.
         inputs: the inputs, already added.
         plan: of the view.
+        budget: checked before each step.
         changed: names of changed inputs.
         schema: of the view.
         rows: number of rows at the previous cut.
+        before: returns these rows.
     """
     obstacle = plan.obstacle(changed)
     if obstacle:
         raise Unplannable(obstacle)
+    _check_share(inputs, plan, changed)
+    _check_constants(spark, inputs, plan, changed)
     by_name = {column.name.lower(): column for column in schema.fields}
     text = plan.keys_sql(changed)
     _provide(inputs, plan, changed, text)
+    budget.check()
     asked = spark.sql(text)
     keys: pa.Table = (
         asked.select(*(asked[quoted(name)].cast(by_name[name].dataType).alias(by_name[name].name) for name in plan.key))
         .limit(KEYS_MAX + 1)
         .toArrow()
     )
-    if keys.num_rows > KEYS_MAX or keys.num_rows > max(rows * KEYS_SHARE_MAX, _KEYS_FEW):
+    # The rows of a view with a limit say nothing about the number of its keys.
+    keys_max = KEYS_MAX if plan.top is not None else min(KEYS_MAX, max(rows * KEYS_SHARE_MAX, _KEYS_FEW))
+    if keys.num_rows > keys_max:
         raise Unplannable(f"{keys.num_rows:,} keys are affected, of {rows:,} rows")
     if not keys.num_rows:
         return Replacement(keys, _named(spark.createDataFrame([], schema), schema).toArrow())
     inputs.add_rows(_KEYS, keys)
+    if plan.top is not None:
+        held = before()
+        inputs.add_rows(BEFORE, held)
     query = plan.rows_query(_KEYS)
     text = query.sql(_hold(inputs, query, keys))
-    return Replacement(keys, _named(spark.sql(text), schema).toArrow())
+    budget.check()
+    frame = spark.sql(text)
+    if plan.top is not None:
+        return _first_rows(frame.toArrow(), held, plan)
+    return Replacement(keys, _named(frame, schema).toArrow())
+
+
+def _check_share(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str]) -> None:
+    """Raises Unplannable if so many rows changed that as many keys are expected. Nothing is read for this."""
+    new, rows = sum(map(inputs.rows_taken, changed)), sum(map(inputs.rows, plan.inputs))
+    if new > max(rows * KEYS_SHARE_MAX, _KEYS_FEW):
+        raise Unplannable(f"{new:,} rows changed, of {rows:,} rows that it reads")
+
+
+def _check_constants(spark: SparkSession, inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str]) -> None:
+    """Raises Unplannable if the value of a subquery that is the same for every row changed."""
+    for text in plan.constants_sql(changed):
+        _provide(inputs, plan, changed, text)
+        if spark.sql(text).limit(1).toArrow().num_rows:
+            raise Unplannable("the value of a subquery that is the same for every row changed")
+
+
+def _first_rows(found: pa.Table, before: pa.Table, plan: ViewPlan) -> Replacement:
+    """Return the replacement of all rows of a view with a limit; no keys if none differs. Raises Unplannable."""
+    if LAST in found.column(ORIGIN).to_pylist():
+        raise Unplannable("rows left the view, and which rows follow is not known")
+    rows = found.drop_columns([ORIGIN]).rename_columns(before.column_names)
+    before = before.cast(rows.schema)
+    place = {name.lower(): name for name in before.column_names}
+    both = pa.concat_tables([before, rows]).select([place[name] for name in plan.key])
+    is_same = Counter(map(repr, before.to_pylist())) == Counter(map(repr, rows.to_pylist()))
+    return Replacement(both.slice(0, 0) if is_same else both.group_by(both.column_names).aggregate([]), rows)
 
 
 def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: str) -> None:

@@ -7,7 +7,8 @@ an attempt has committed is right whichever plan the next attempt would use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
@@ -23,10 +24,13 @@ from sinks.warehouse.lake.cut_position import CutPosition
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.manifest import Manifest, PlanRecord, ViewState
 from sinks.warehouse.lake.plan_run import Run
-from sinks.warehouse.planner.choose import PLANS, choose, measured, usual
+from sinks.warehouse.planner.choose import PLANS, budget_s, choose, measured, usual, without_cancelled
+from sinks.warehouse.spark.spark_session import beside
+from sinks.warehouse.views.budget import Budgets
 from sinks.warehouse.views.definition import BoundView, View, bind, bind_each, inputs
 from sinks.warehouse.views.meaning.lake_types import types_of
 from sinks.warehouse.views.version_diff import AMONG_MAX, Pin, ReplacedRows
+from sinks.warehouse.views.view_errors import reason_of
 from sinks.warehouse.views.view_records import check_changed_key, check_key, key_columns
 from sinks.warehouse.views.view_run import CutTables, Kept, PlanBook, Step, run_views
 
@@ -63,18 +67,24 @@ class ViewKeeper:
         location: of the lake.
         views: ordered so that each follows the views it reads.
         clock: measures the duration of plans.
+        at_once: number of views that are computed at once, if Spark has as many cores.
     """
 
-    def __init__(self, spark: SparkSession, location: Where, views: Sequence[View], clock: Clock) -> None:
+    def __init__(
+        self, spark: SparkSession, location: Where, views: Sequence[View], clock: Clock, *, at_once: int = 1
+    ) -> None:
         self._spark = spark
+        self._at_once = at_once
+        self._sessions = [spark]
         self._location = location
         self._views = views
         self._clock = clock
         self._book = PlanBook()
         self.behind: dict[str, str] = {}
         """View -> why it is as of an older cut; empty if it is current."""
-        self.computing = ""
-        """The view that is being computed; empty if none is."""
+        self._committing = Lock()
+        self.computing: set[str] = set()
+        """The views that are being computed."""
         self.moved: dict[str, ReplacedRows] = {}
         """Published view -> what the newest cut replaced in it, for views that it kept by keys."""
 
@@ -83,7 +93,9 @@ class ViewKeeper:
         views = self._views if views is None else views
         if manifest is None or not views:
             return {}
-        read = _read(bind_known(views, manifest), manifest, end)
+        each = bind_each(views, manifest.tables, types_of(manifest.tables))
+        found = [one for one in each if isinstance(one, BoundView)]
+        read = _read(found, manifest, end)
         return {view.name: self._choice(view, read.get(view.name, _NOTHING), manifest)[0] for view in views}
 
     def keep(
@@ -110,32 +122,47 @@ class ViewKeeper:
         if not self._views:
             return
         views = bind(self._views, commit.tables, types_of(commit.tables)) if views is None else views
-        steps = run_views(
-            self._spark,
-            self._each(views),
-            self._location,
-            cut_tables(commit, manifest, complete),
-            plans=plans,
-            book=self._book,
-        )
         read = {} if manifest is None else _read(views, manifest, commit.pending.position)
-        began_s = self._clock.monotonic_s()
-        for step in steps:
+
+        began_s: dict[str, float] = {}
+
+        def begin(view: BoundView) -> None:
+            self.computing.add(view.name)
+            began_s[view.name] = self._clock.monotonic_s()
+
+        def keep(step: Step | Kept) -> None:
             name = step.view.name
             if isinstance(step, Kept):
                 self._keep(commit, name, step.reason)
             else:
                 chosen = ("", "it is new") if manifest is None else self._choice(step.view.view, read[name], manifest)
                 requested = _Requested(plans.get(name, "recompute"), chosen[1], read.get(name, _NOTHING).changes)
-                self._commit(commit, step, requested, began_s)
-            began_s = self._clock.monotonic_s()
+                self._commit(commit, step, requested, began_s[name])
+            self.computing.discard(name)
 
-    def _each(self, views: Sequence[BoundView]) -> Iterator[BoundView]:
-        """Yield the views, and record which one is being computed and committed."""
-        for view in views:
-            self.computing = view.name
-            yield view
-        self.computing = ""
+        self.computing.clear()
+        run_views(
+            self._lanes(commit),
+            views,
+            self._location,
+            cut_tables(commit, manifest, complete),
+            begin=begin,
+            keep=keep,
+            plans=plans,
+            book=self._book,
+            budgets=Budgets(self._clock, _budgets(views, commit.views)),
+        )
+
+    def _lanes(self, commit: CutCommit) -> list[SparkSession]:
+        """Return a session for each view that runs at once.
+
+        After a failure one view runs at a time, so that the view that needs too much memory is found.
+        """
+        if commit.pending.suspect:
+            return self._sessions[:1]
+        while len(self._sessions) < min(self._at_once, self._spark.sparkContext.defaultParallelism):
+            self._sessions.append(beside(self._spark))
+        return self._sessions
 
     def _commit(self, commit: CutCommit, step: Step, requested: _Requested, began_s: float) -> None:
         name, sha = step.view.name, step.view.sha
@@ -146,13 +173,14 @@ class ViewKeeper:
             self._check_key(step, rows, state)
         except ViewRefused as error:
             step.left_behind()
-            self._keep(commit, name, error.message)
+            self._keep(commit, name, reason_of(step.view, error))
             return
         change = step.change
-        if change is not None:
-            version = commit.view_keys(name, change.keys, rows, sql_sha=sha, generation=number)
-        else:
-            version = commit.view(name, rows, sql_sha=sha, generation=number)
+        with self._committing:
+            if change is not None:
+                version = commit.view_keys(name, change.keys, rows, sql_sha=sha, generation=number)
+            else:
+                version = commit.view(name, rows, sql_sha=sha, generation=number)
         step.committed(version)
         keys = 0 if change is None else change.keys.num_rows
         self.behind[name] = ""
@@ -166,7 +194,9 @@ class ViewKeeper:
             refused=None if step.decision is None else step.decision.refused,
             unique=() if step.decision is None else step.decision.unique,
         )
-        commit.planned(name, _recorded(state.plan if state else None, requested, took_s, record))
+        before = state.plan if state else None
+        with self._committing:
+            commit.planned(name, _recorded(before, requested, took_s, record, is_cancelled=step.is_cancelled))
         log.get().info(
             "view_planned",
             view=name,
@@ -209,7 +239,8 @@ class ViewKeeper:
 
     def _keep(self, commit: CutCommit, name: str, reason: str) -> None:
         """Leave a view unchanged. A view that cannot be computed delays nothing else; it is logged once."""
-        commit.keep_view(name, reason)
+        with self._committing:
+            commit.keep_view(name, reason)
         if reason and self.behind.get(name) != reason:
             log.get().warning("view_left_behind", view=name, reason=reason)
         self.behind[name] = reason
@@ -224,13 +255,8 @@ class ViewKeeper:
             return "recompute", record.refused
         runs = _runs(record)
         since = record.since if record is not None else 0
-        return choose(runs, base_rows=read.rows, changes=read.changes, since=since)
-
-
-def bind_known(views: Sequence[View], manifest: Manifest) -> tuple[BoundView, ...]:
-    """Bind the views to the tables of a cut, without those that name a table which does not exist yet."""
-    found = bind_each(views, manifest.tables, types_of(manifest.tables))
-    return tuple(one for one in found if isinstance(one, BoundView))
+        cancelled = record.cancelled if record is not None else {}
+        return choose(runs, base_rows=read.rows, changes=read.changes, since=since, cancelled=cancelled)
 
 
 def _read(views: Sequence[BoundView], manifest: Manifest, end: CutPosition) -> dict[str, _Read]:
@@ -290,10 +316,28 @@ def _runs(record: PlanRecord | None) -> dict[str, tuple[Run, ...]]:
     return {} if record is None else {plan: runs for plan, runs in record.runs.items() if plan in PLANS}
 
 
-def _recorded(before: PlanRecord | None, requested: _Requested, took_s: float, record: PlanRecord) -> PlanRecord:
+def _budgets(views: Sequence[BoundView], states: Mapping[str, ViewState]) -> dict[str, float]:
+    """Return view -> seconds that a run by keys may take; unlimited if the view's file requests its plan."""
+    found: dict[str, float] = {}
+    for view in views:
+        state = states.get(view.name)
+        seconds = budget_s(_runs(state.plan if state is not None else None))
+        if view.view.plan == "auto" and seconds is not None:
+            found[view.name] = seconds
+    return found
+
+
+def _recorded(
+    before: PlanRecord | None, requested: _Requested, took_s: float, record: PlanRecord, *, is_cancelled: bool
+) -> PlanRecord:
     """Add the history of runs to `record`. The run counts for the requested plan, even if that could not be used."""
-    runs = _runs(before)
-    is_usual = usual(runs, requested.changes) in {None, requested.plan}
+    runs, cancelled = _runs(before), before.cancelled if before is not None else {}
+    run = Run(round(took_s, 4), requested.changes)
+    is_usual = usual(runs, requested.changes, cancelled) in {None, requested.plan}
     since = (before.since if before is not None else 0) + 1 if is_usual else 0
-    more = measured(runs, requested.plan, Run(took_s, requested.changes))
-    return structs.replace(record, seconds=round(took_s, 4), runs=more, since=since)
+    if is_cancelled:
+        cancelled = measured(cancelled, requested.plan, run)
+    else:
+        runs = measured(runs, requested.plan, run)
+        cancelled = without_cancelled(cancelled, requested.plan, requested.changes)
+    return structs.replace(record, seconds=run.seconds, runs=runs, since=since, cancelled=cancelled)

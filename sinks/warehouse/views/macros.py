@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from sinks.warehouse.views.determinism import Finding
+from sinks.warehouse.views.determinism import Finding, line_of_token
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -74,11 +74,12 @@ def expand(sql: str, tokens: Sequence[Token], aliases: Sequence[tuple[str, str]]
             continue
         token, (arguments, end) = tokens[index], _arguments(sql, tokens, index + 2)
         if end is None or len(arguments) != _ARGUMENTS[name] or not all(arguments):
-            return Finding(f"{name} has wrong arguments", f"expected e.g. {_FORMS[name]}", token.line)
+            return Finding(f"{name} has wrong arguments", f"expected e.g. {_FORMS[name]}", line_of_token(token))
         if name != VALID_AT and not arguments[0].lower().startswith("archive."):
-            return Finding(f"{name} reads an archive, not {arguments[0]}", f"expected e.g. {_FORMS[name]}", token.line)
+            what = f"{name} reads an archive, not {arguments[0]}"
+            return Finding(what, f"expected e.g. {_FORMS[name]}", line_of_token(token))
         if name == VALID_AT:
-            found.append(AsOf(arguments[0], arguments[1], token.line))
+            found.append(AsOf(arguments[0], arguments[1], line_of_token(token)))
         pieces += [sql[at : token.start], _written(name, arguments, kinds)]
         at, index = tokens[end].end + 1, end + 1
     return Expanded("".join([*pieces, sql[at:]]), tuple(found))

@@ -17,7 +17,7 @@ from sinks.warehouse.views.determinism import Finding, line_of
 
 _ROWS_OF_ARGUMENTS: Final = frozenset(
     {
-        *("range", "stack", "json_tuple", "unnest", "generate_series"),
+        *("range", "stack", "json_tuple", "unnest", "generate_series", "exploding_generate_series"),
         *("explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer"),
         *("variant_explode", "variant_explode_outer"),
     }

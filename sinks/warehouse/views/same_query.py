@@ -36,10 +36,12 @@ def _optimised(frame: DataFrame) -> Any:
 
 
 def _shape(plan: Any) -> list[str]:
-    """Return the steps of a plan without column numbers. A table has no order, so sorts are left out."""
+    """Return the steps of a plan without column numbers. A table has no order, so only a limit's sorts are included."""
     lines = []
-    for line in str(plan.canonicalized().toString()).splitlines():
+    whole = str(plan.canonicalized().toString())
+    for line in whole.splitlines():
         text = _NUMBER.sub("", _TREE.sub("", line)).replace("Join Cross", "Join Inner")
+        text = text.replace("named_struct(", "struct(")  # one expression, shown by the name that the text has
         if text.startswith("Project"):
             text = _without_bare(text).replace("[]", "")
             if text.strip() == "Project":
@@ -47,9 +49,27 @@ def _shape(plan: Any) -> list[str]:
         elif text.startswith("Aggregate"):
             by, found, results = text.partition("], [")
             text = by + found + _without_bare("[" + results)
-        if text and not text.startswith("Sort "):
+        elif text.startswith("Filter "):
+            text = "Filter " + " AND ".join(sorted(_conditions(text.removeprefix("Filter "))))
+        if text and ("GlobalLimit " in whole or not text.startswith("Sort ")):
             lines.append(text)
     return lines
+
+
+def _conditions(text: str) -> list[str]:
+    """Return the parts of ``((a AND b) AND c)``. Spark orders them by numbers of columns, which differ."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return [text]
+    depth, ends = 0, []
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and place < len(text) - 1:
+            return [text]  # the first and the last parenthesis are no pair
+        if depth == 1 and text.startswith(" AND ", place):
+            ends.append(place)
+    starts = [1, *(end + len(" AND ") for end in ends)]
+    parts = [text[start:end] for start, end in zip(starts, [*ends, len(text) - 1], strict=True)]
+    return [one for part in parts for one in _conditions(part)] if ends else [text]
 
 
 def _without_bare(text: str) -> str:

@@ -9,14 +9,27 @@ from typing import TYPE_CHECKING, Final
 from cdc.errors import SparkFailed, TailraceError, ViewRefused
 from sinks.warehouse.lake.table_naming import sql_name
 from sinks.warehouse.views.definition import BoundView
+from sinks.warehouse.views.determinism import Finding, Line
+from sinks.warehouse.views.query_text import refused
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-# Classes of SQLSTATE: feature not supported; data exception; syntax or access; raise_error.
-_DATA_FAULTS: Final = ("0A", "22", "42", "P0")
+_FAULTS: Final[Mapping[str, str]] = {
+    "0A": "write the query without it",
+    "21": "a subquery in place of a value has more than one row: use max(...), or join it",
+    "22": "a value does not fit: use try_cast, try_divide or nullif",
+    "23": "two entries of a map have the same key",
+    "38": "write the query without it",
+    "39": "a value does not fit",
+    "42": "",
+    "46": "write the query without it",
+    "54": "a value or the query is too large: divide it",
+    "P0": "the query raises this error itself",
+}
+"""Classes of SQLSTATE that are faults of a view's SQL or values -> what to do."""
 _STORED: Final = frozenset(
     {
         "tinyint",
@@ -79,25 +92,35 @@ def _unstorable(kind: DataType) -> str:
 
 def failure(view: BoundView, error: PySparkException) -> TailraceError:
     """Return the view's error for a fault in its SQL or values; any other error is Spark's and may be temporary."""
+    from pyspark.errors import AnalysisException
+
     condition = error.getCondition() or type(error).__name__
-    if not (error.getSqlState() or "").startswith(_DATA_FAULTS):
+    # Spark has errors without an SQLSTATE. If it raises one while it reads the query, trying again does not help.
+    state = error.getSqlState() or ("42" if isinstance(error, AnalysisException) else "")
+    if state[:2] not in _FAULTS:
         return SparkFailed(
             f"Spark could not compute view {view.name}: {condition}", hint="it is retried", view=view.name
         )
-    if not (error.getSqlState() or "").startswith("42"):
+    if not state.startswith("42"):
         # Only the condition: the message contains the value.
-        return _refused(view, condition, "a value does not fit: use try_cast, try_divide or nullif")
+        return _refused(view, condition, _FAULTS[state[:2]])
     text = re.sub(r"\s*SQLSTATE:.*", "", str(error).splitlines()[0])
     for name, table in view.tables.items():
         text = text.replace(f"`{name}`", sql_name(table)).replace(name, sql_name(table))
     for name, other in view.views.items():
         text = text.replace(f"`{name}`", other).replace(name, other)
-    line = re.search(r"\bline (\d+)\b", str(error)) if view.view.dialect == "spark" else None
-    return _refused(
-        view, text, f"cdc views sql {view.name} --spark shows the SQL that runs", int(line[1]) if line else 0
-    )
+    if view.view.dialect != "spark":
+        return _refused(view, text, f"cdc views sql {view.name} --spark shows the SQL that runs")
+    at = re.search(r"\bline (\d+),? (pos|position:?) (\d+)", str(error))
+    # Spark counts columns from 0 where it parses, and from 1 where it analyses.
+    line = view.line_in_file(Line(int(at[1]), int(at[3]) + (at[2] == "pos"))) if at else Line(0)
+    return _refused(view, text, "correct the query, or the table that it reads", line)
+
+
+def reason_of(view: BoundView, error: ViewRefused) -> str:
+    """Return why a view is left behind, with its file."""
+    return error.reason if "file" in error.facts else f"{view.view.file}: {error.reason}"
 
 
 def _refused(view: BoundView, message: str, hint: str, line: int = 0) -> ViewRefused:
-    where = f"{view.view.file}, line {line}" if line else str(view.view.file)
-    return ViewRefused(f"{where}: {message}", hint=hint, view=view.name, file=str(view.view.file), line=line or None)
+    return refused(view.view.file, Finding(message, hint, line))

@@ -1,13 +1,15 @@
 """Computes the views of one cut, over tables pinned at the cut's versions. Each view follows the views it reads.
 
-This module decides and computes; the caller commits:
+This module decides and computes; the caller commits, in a function that is called for several views at once:
 
-    for step in run_views(spark, views, lake, cut, plans=plans):
+    def keep(step: Step | Kept) -> None:
         if isinstance(step, Kept):
             ...                                       # its version stays; `reason` goes into the manifest
         else:
             version = ...                             # commit step.rows(), whole or in place of step.change's keys
-            step.committed(version)                   # before the next step: other views may read it
+            step.committed(version)                   # before it returns: other views may read it
+
+    run_views(sessions, views, lake, cut, begin=..., keep=keep, plans=plans)
 
 A view is due if a table or view it reads changed, if its SQL changed, or if it was left behind before. Then it is kept
 by its plan, or recomputed where no plan applies, which is always so in the last two cases. It is left behind, with the
@@ -17,11 +19,12 @@ reason, while a table that it reads is being snapshotted: its rows would not be 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cdc.clock import SystemClock
 from cdc.errors import InvariantError, ViewRefused
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.location import Where
@@ -32,10 +35,13 @@ from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
 from sinks.warehouse.spark.spark_errors import unwrapping
 from sinks.warehouse.spark.sql_guard import guarded
+from sinks.warehouse.views.at_once import run_each
+from sinks.warehouse.views.budget import Budgets, OverBudget
+from sinks.warehouse.views.changed_columns import ChangedColumns
 from sinks.warehouse.views.definition import BoundView, inputs
 from sinks.warehouse.views.incremental import PlanBook, not_run, replacement
 from sinks.warehouse.views.inputs import CutTables, Replacement, ViewInputs
-from sinks.warehouse.views.view_errors import check_columns, check_types, failure
+from sinks.warehouse.views.view_errors import check_columns, check_types, failure, reason_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +66,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Step(ABC):
-    """A view to commit. The caller must call `committed` or `left_behind` before it takes the next view.
+    """A view to commit. The caller must call `committed` or `left_behind`.
 
     Attributes:
         reason: why the view is kept in this way; "" if its plan was requested.
@@ -77,6 +83,11 @@ class Step(ABC):
     def plan(self) -> PlanName:
         """The plan that the step runs."""
         return "recompute"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the requested plan was cancelled: it exceeded its budget."""
+        return False
 
     @property
     def change(self) -> Replacement | None:
@@ -101,6 +112,12 @@ class Computed(Step):
     """A view to commit whole. `frame` is lazy; `rows` computes it."""
 
     frame: DataFrame
+    was_cancelled: bool = False
+
+    @property
+    def is_cancelled(self) -> bool:
+        """See `Step`."""
+        return self.was_cancelled
 
     def rows(self) -> pa.Table:
         """See `Step`."""
@@ -135,68 +152,100 @@ class Replaced(Step):
 
 
 def run_views(
-    spark: SparkSession,
-    views: Iterable[BoundView],
+    sessions: Sequence[SparkSession],
+    views: Sequence[BoundView],
     lake: Where,
     cut: CutTables,
     *,
+    begin: Callable[[BoundView], None],
+    keep: Callable[[Step | Kept], None],
     plans: Mapping[str, str] | None = None,
     book: PlanBook | None = None,
-) -> Iterator[Step | Kept]:
-    """Yield each view in the given order, in which each view must follow the views it reads.
+    budgets: Budgets | None = None,
+) -> None:
+    """Call `keep` once for each view, after it returned for all views that the view reads.
 
     A view whose SQL Spark refuses is left behind; the reason names file and line.
 
     Args:
-        spark: the session.
+        sessions: one for each view that may run at once.
         views: bound to the tables of the cut.
         lake: location of the lake.
         cut: its tables.
+        begin: called in a thread before a view is computed.
+        keep: commits a view; called in the same thread.
         plans: view -> requested plan; a view is recomputed if it is missing here, or if its plan does not apply.
         book: keeps plans from cut to cut.
+        budgets: the time that runs by keys may take; unlimited by default.
     """
-    run = _Run(spark, lake, cut, plans or {}, book or PlanBook())
+    run = _Run(cut, ChangedColumns(lake, cut), plans or {}, book or PlanBook(), budgets or Budgets(SystemClock()))
+    lanes = [_Lane(spark, ViewInputs(spark, lake, cut, run.replaced)) for spark in sessions]
+
+    def work(view: BoundView, lane: _Lane) -> None:
+        begin(view)
+        step = run.step(view, lane)
+        keep(step)
+        run.kept(step)
+
     try:
-        for view in views:
-            reason = run.obstacle(view)
-            if reason or not run.is_due(view):
-                run.kept(view, reason)
-                yield Kept(view, reason)
-                continue
-            try:
-                step = run.step(view)
-            except ViewRefused as error:
-                run.kept(view, error.message)
-                yield Kept(view, error.message)
-                continue
-            yield step
-            if isinstance(step, Kept):
-                run.kept(view, "")
-                continue
-            if step.is_left:
-                run.kept(view, "left behind")
-                continue
-            if step.version is None:
-                raise InvariantError(f"view {view.name} was computed and not committed", view=view.name)
-            run.done(view, step.version, step.change)
+        run_each(views, lanes, work)
     finally:
-        run.close()
+        for lane in lanes:
+            lane.inputs.close()
+
+
+class _Lane(NamedTuple):
+    """A session, and the inputs that are readable in it."""
+
+    spark: SparkSession
+    inputs: ViewInputs
 
 
 class _Run:
+    """What the views of a cut share. A view reads only what was set before the views that it reads were done."""
+
     def __init__(
-        self, spark: SparkSession, lake: Where, cut: CutTables, plans: Mapping[str, str], book: PlanBook
+        self, cut: CutTables, columns: ChangedColumns, plans: Mapping[str, str], book: PlanBook, budgets: Budgets
     ) -> None:
-        self._spark = spark
         self._cut = cut
+        self._columns = columns
         self._plans = plans
         self._book = book
-        self._inputs = ViewInputs(spark, lake, cut)
+        self._budgets = budgets
         self._behind: set[str] = set()
         self._changed: set[str] = set()  # views whose rows differ from the previous cut
         self._versions: dict[str, tuple[str, int]] = {}  # view -> its table and version at this cut
+        self.replaced: dict[str, Replacement] = {}
+        """Table of a view -> what leads from its previous version to this cut's."""
 
-    def obstacle(self, view: BoundView) -> str:
+    def step(self, view: BoundView, lane: _Lane) -> Step | Kept:
+        """Return how a view is kept in this cut. Raises SparkFailed."""
+        reason = self._obstacle(view)
+        if reason or not self._is_due(view):
+            return Kept(view, reason)
+        try:
+            return self._step(view, lane)
+        except ViewRefused as error:
+            return Kept(view, reason_of(view, error))
+
+    def kept(self, step: Step | Kept) -> None:
+        """Record what the caller did, for views that read this one."""
+        view = step.view
+        if isinstance(step, Kept) and not step.reason:
+            state = self._cut.previous[view.name]
+            self._versions[view.name] = (layout.view(view.name, state.generation), state.version)
+        elif isinstance(step, Kept) or step.is_left:
+            self._behind.add(view.name)
+        elif step.version is None:
+            raise InvariantError(f"view {view.name} was computed and not committed", view=view.name)
+        else:
+            table = self._table(view.name)
+            self._changed.add(view.name)
+            self._versions[view.name] = (table, step.version)
+            if step.change is not None:
+                self.replaced[table] = step.change
+
+    def _obstacle(self, view: BoundView) -> str:
         """Return why it cannot be computed now; empty if it can."""
         for table in sorted(inputs(view)):
             source = captured_table(table, self._cut.complete)
@@ -207,40 +256,22 @@ class _Run:
         behind = sorted(self._behind & set(view.views.values()))
         return f"the view {behind[0]} is left behind" if behind else ""
 
-    def is_due(self, view: BoundView) -> bool:
+    def _is_due(self, view: BoundView) -> bool:
         """Whether its rows may have changed."""
         return bool(self._must_be_whole(view) or self._changed_inputs(view))
 
-    def kept(self, view: BoundView, reason: str) -> None:
-        if reason:
-            self._behind.add(view.name)
-            return
-        state = self._cut.previous[view.name]
-        self._versions[view.name] = (layout.view(view.name, state.generation), state.version)
-
-    def done(self, view: BoundView, version: int, change: Replacement | None) -> None:
-        table = self._table(view.name)
-        self._changed.add(view.name)
-        self._versions[view.name] = (table, version)
-        if change is not None:
-            self._inputs.replaced(table, change)
-
-    def step(self, view: BoundView) -> Step | Kept:
+    def _step(self, view: BoundView, lane: _Lane) -> Step | Kept:
         """Return the view by the requested plan, if possible. Raises ViewRefused."""
-        frame = self._frame(view)
+        frame = self._frame(view, lane)
         whole = self._must_be_whole(view)
-        decision = None if view.view.plan == "recompute" else self._decide(view, frame)
+        decision = None if view.view.plan == "recompute" else self._decide(view, lane, frame)
         if decision is None or decision.refused or whole or self._plans.get(view.name) != "affected":
             return Computed(view, whole or (decision.refused if decision else ""), decision, frame)
         try:
-            change = self._replacement(view, decision.plan, frame)
+            change = self._replacement(view, lane, decision.plan, frame)
         except Unplannable as found:
-            return Computed(view, str(found), decision, frame)
+            return Computed(view, str(found), decision, frame, isinstance(found, OverBudget))
         return Replaced(view, "", decision, change) if change.keys.num_rows else Kept(view, "")
-
-    def close(self) -> None:
-        """Drop the temporary views."""
-        self._inputs.close()
 
     def _must_be_whole(self, view: BoundView) -> str:
         """Return why it must be computed whole; empty if it need not."""
@@ -252,30 +283,31 @@ class _Run:
         return "it was left behind" if state.reason else ""
 
     def _changed_inputs(self, view: BoundView) -> frozenset[str]:
-        """Return the names, in its SQL, of its changed inputs."""
-        tables = {name for name, table in view.tables.items() if table in self._cut.changed}
+        """Return the names, in its SQL, of its inputs that changed in what it can read."""
+        tables = {name for name, table in view.tables.items() if self._columns.can_read(view.sql, table)}
         return frozenset(tables | {name for name, other in view.views.items() if other in self._changed})
 
-    def _frame(self, view: BoundView) -> DataFrame:
+    def _frame(self, view: BoundView, lane: _Lane) -> DataFrame:
         """Return the view's query over this cut's versions. Raises ViewRefused."""
         from pyspark.errors import PySparkException
 
         for name, table in view.tables.items():
-            self._inputs.add(name, table, self._cut.versions[table])
+            lane.inputs.add(name, table, self._cut.versions[table])
         for name, other in view.views.items():
-            self._inputs.add(name, *self._versions[other])
-        check_types(view, {name: self._inputs.relation(name).columns for name in view.relies_on})
+            lane.inputs.add(name, *self._versions[other])
+        check_types(view, {name: lane.inputs.relation(name).columns for name in view.relies_on})
         try:
-            frame = guarded(self._spark, view.sql)
-            check_columns(view, frame)
+            with unwrapping():
+                frame = guarded(lane.spark, view.sql)
+                check_columns(view, frame)
         except PySparkException as error:
             raise failure(view, error) from error
         return frame
 
-    def _decide(self, view: BoundView, frame: DataFrame) -> Decision:
-        relations = {name: self._inputs.relation(name) for name in view.tables}
-        relations |= {name: self._inputs.relation(name, self._unique(other)) for name, other in view.views.items()}
-        return self._book.decide(self._spark, view, relations, frame)
+    def _decide(self, view: BoundView, lane: _Lane, frame: DataFrame) -> Decision:
+        relations = {name: lane.inputs.relation(name) for name in view.tables}
+        relations |= {name: lane.inputs.relation(name, self._unique(other)) for name, other in view.views.items()}
+        return self._book.decide(lane.spark, view, relations, frame)
 
     def _unique(self, view: str) -> tuple[str, ...]:
         """Return the columns that no two rows of a view share; as recorded if it did not change since the start."""
@@ -285,22 +317,24 @@ class _Run:
             found = state.plan.unique
         return found or ()
 
-    def _replacement(self, view: BoundView, plan: ViewPlan, frame: DataFrame) -> Replacement:
+    def _replacement(self, view: BoundView, lane: _Lane, plan: ViewPlan, frame: DataFrame) -> Replacement:
         table, state = self._table(view.name), self._cut.previous[view.name]
-        with _planning():
-            self._check_table(table, state.version, frame)
+        with _planning(), self._budgets.of(lane.spark, view.name) as budget:
+            self._check_table(lane.inputs, table, state.version, frame)
             return replacement(
-                self._spark,
-                self._inputs,
+                lane.spark,
+                lane.inputs,
                 plan,
+                budget,
                 changed=self._changed_inputs(view),
                 schema=frame.schema,
-                rows=self._inputs.rows_at(table, state.version),
+                rows=lane.inputs.rows_at(table, state.version),
+                before=lambda: lane.inputs.rows_of(table, state.version),
             )
 
-    def _check_table(self, table: str, version: int, frame: DataFrame) -> None:
+    def _check_table(self, inputs: ViewInputs, table: str, version: int, frame: DataFrame) -> None:
         """Check that the rows that stay have the same columns as the new ones."""
-        stored = self._inputs.columns_at(table, version)
+        stored = inputs.columns_at(table, version)
         if stored != frame.dtypes:
             raise Unplannable("its columns changed")
 

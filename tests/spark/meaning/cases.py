@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from sinks.warehouse.views.meaning import known
-from tests.spark.meaning.hostile import COLUMNS
+from sinks.warehouse.views.meaning import known, known_numbers, known_text, known_time, known_values
+from tests.spark.meaning import json_cases, regex_cases, text_cases
+from tests.spark.meaning.array_cases import array_cases
+from tests.spark.meaning.case import Case, column
+from tests.spark.meaning.number_cases import number_cases
+from tests.spark.meaning.text_cases import TEXTS as _TEXTS
+from tests.spark.meaning.time_cases import time_cases
+from tests.spark.meaning.value_cases import value_cases
 
 _NUMBERS: Final = ("int2", "int4", "int8", "numeric(15,2)", "numeric(6,4)")
-_TEXTS: Final = ("text", "char(5)", "varchar(6)")
-_PATTERNS: Final = ("", "%", "a%", "%b", "_", "a_", "%a%", "ä%", "_____", "a    ", "\U0001f600%")
-
-
-@dataclass(frozen=True)
-class Case:
-    """An expression over one row of values, `l`, and another, `r`.
-
-    Attributes:
-        entry: what it covers.
-        sql: PostgreSQL's SQL.
-        left: type of the left value.
-        right: type of the right value; empty if it uses only one.
-    """
-
-    entry: str
-    sql: str
-    left: str
-    right: str = ""
-
-
-def _column(kind: str, side: str = "l") -> str:
-    return f"{side}.{COLUMNS[kind]}"
 
 
 def cases() -> Iterator[Case]:
-    """Yield every case."""
+    """Yield the cases of values that are neither text nor JSON."""
     yield from _operators()
     yield from _functions()
     yield from _casts()
-    yield from _moments()
     yield from _by_hand()
+    yield from number_cases()
+    yield from time_cases()
+    yield from value_cases()
+    yield from array_cases()
 
 
 def _operators() -> Iterator[Case]:
@@ -57,7 +42,7 @@ def _operators() -> Iterator[Case]:
     for kinds in groups:
         for left in kinds:
             for right in kinds:
-                a, b = _column(left), _column(right, "r")
+                a, b = column(left), column(right, "r")
                 for operator in ("=", "<>", "is distinct from", "is not distinct from"):
                     yield Case(f"{operator} {left} {right}", f"{a} {operator} {b}", left, right)
                 c = ' collate "C"' if kinds == _TEXTS else ""
@@ -75,30 +60,26 @@ def _operators() -> Iterator[Case]:
                     yield Case(f"greatest {left} {right}", f"greatest({a}, {b})", left, right)
                     yield Case(f"least {left} {right}", f"least({a}, {b})", left, right)
     for left in _NUMBERS:
-        yield Case(f"- {left}", f"-{_column(left)}", left)
+        yield Case(f"- {left}", f"-{column(left)}", left)
         for right in _NUMBERS:
             for operator in "+-*/%":
-                yield Case(
-                    f"{operator} {left} {right}", f"{_column(left)} {operator} {_column(right, 'r')}", left, right
-                )
-    yield Case("div", f"div({_column('int4')}, {_column('int8', 'r')})", "int4", "int8")
+                yield Case(f"{operator} {left} {right}", f"{column(left)} {operator} {column(right, 'r')}", left, right)
+    yield Case("div", f"div({column('int4')}, {column('int8', 'r')})", "int4", "int8")
     for left in _TEXTS:
         for right in (*_TEXTS, "int4", "bool", "date"):
-            yield Case(f"|| {left} {right}", f"{_column(left)} || {_column(right, 'r')}", left, right)
-        for pattern in _PATTERNS:
-            yield Case(f"like {left}", f"{_column(left)} like '{pattern}'", left)
-            yield Case(f"not like {left}", f"{_column(left)} not like '{pattern}'", left)
-            yield Case(f"ilike {left}", f"{_column(left)} collate \"C\" ilike '{pattern}'", left)
+            yield Case(f"|| {left} {right}", f"{column(left)} || {column(right, 'r')}", left, right)
     for word in ("and", "or"):
-        yield Case(word, f"{_column('bool')} {word} {_column('bool', 'r')}", "bool", "bool")
+        yield Case(word, f"{column('bool')} {word} {column('bool', 'r')}", "bool", "bool")
     for test in ("is true", "is false", "is not true", "is null", "is not null"):
-        yield Case(test, f"{_column('bool')} {test}", "bool")
-    yield Case("not", f"not {_column('bool')}", "bool")
+        yield Case(test, f"{column('bool')} {test}", "bool")
+    yield Case("not", f"not {column('bool')}", "bool")
 
 
 def _functions() -> Iterator[Case]:
     names = {"numeric": ("numeric(15,2)", "numeric(6,4)"), "text": _TEXTS}
     for name, entries in known.FUNCTIONS.items():
+        if name in {*known_numbers.FUNCTIONS, *known_time.FUNCTIONS, *known_text.FUNCTIONS}:
+            continue
         for entry in entries:
             for first in names.get(entry.arguments[0], (entry.arguments[0],)):
                 for literals in (("1", "2"), ("2", "0"), ("3", "1"), ("0", "0"), ("50", "50")):
@@ -107,82 +88,63 @@ def _functions() -> Iterator[Case]:
                     ):
                         continue
                     more = [
-                        literals[place - 1] if place in entry.literal else _column("text", "r")
+                        literals[place - 1] if place in entry.literal else column("text", "r")
                         for place in range(1, len(entry.arguments))
                     ]
                     second = "text" if any(part.startswith("r.") for part in more) else ""
                     yield Case(
-                        f"{name}{entry.arguments}", f"{name}({', '.join([_column(first), *more])})", first, second
+                        f"{name}{entry.arguments}", f"{name}({', '.join([column(first), *more])})", first, second
                     )
-    for kind in _TEXTS:
-        for name in ("upper", "lower"):
-            yield Case(f"{name} {kind}", f'{name}({_column(kind)} collate "C")', kind)
-        yield Case(f"trim {kind}", f"trim({_column(kind)})", kind)
     for kind in ("numeric(15,2)", "numeric(6,4)"):
         for digits in range(6):
-            yield Case(f"round {kind}", f"round({_column(kind)}, {digits})", kind)
-        yield Case(f"round {kind}", f"round({_column(kind)})", kind)
+            yield Case(f"round {kind}", f"round({column(kind)}, {digits})", kind)
+        yield Case(f"round {kind}", f"round({column(kind)})", kind)
 
 
 def _casts() -> Iterator[Case]:
-    for have, kind in known.CASTS:
+    others = {*known_numbers.CASTS, *known_values.CASTS, *known_time.CASTS}
+    for have, kind in known.CASTS.keys() - others:
         for one in {"numeric": ("numeric(15,2)", "numeric(6,4)"), "enum": ("mood",)}.get(have, (have,)):
-            yield Case(f"cast {have} {kind}", f"{_column(one)}::{kind}", one)
+            yield Case(f"cast {have} {kind}", f"{column(one)}::{kind}", one)
     for have in _NUMBERS:
         for kind in ("numeric(10,0)", "numeric(20,4)", "numeric(3,2)", "text"):
-            yield Case(f"cast {have} numeric", f"{_column(have)}::{kind}", have)
+            yield Case(f"cast {have} numeric", f"{column(have)}::{kind}", have)
     for have in _TEXTS:
         for kind in ("text", "varchar(2)", "varchar"):
-            yield Case(f"cast {have} {kind}", f"{_column(have)}::{kind}", have)
-
-
-def _moments() -> Iterator[Case]:
-    kinds = ("date", "timestamp", "timestamptz")
-    for kind in kinds:
-        value = _column(kind)
-        for field in known.FIELDS:
-            if kind != "date" or field not in known.CLOCK_FIELDS:
-                yield Case(f"extract {field} {kind}", f"extract({field} from {value})", kind)
-        for unit in known.TRUNCATED_TO:
-            yield Case(f"date_trunc {unit} {kind}", f"date_trunc('{unit}', {value})", kind)
-        for interval in (
-            "1 month'",
-            "13 months'",
-            "1' year",
-            "2 weeks'",
-            "31' day",
-            "5' hour",
-            "90 minutes'",
-            "7' second",
-        ):
-            for operator in "+-":
-                yield Case(f"{operator} interval {kind}", f"{value} {operator} interval '{interval}", kind)
-    yield Case("at time zone timestamptz", f"{_column('timestamptz')} at time zone 'utc'", "timestamptz")
-    yield Case("at time zone timestamp", f"{_column('timestamp')} at time zone 'UTC'", "timestamp")
-    yield Case("date - date", f"{_column('date')} - {_column('date', 'r')}", "date", "date")
-    for operator in "+-":
-        yield Case(f"date {operator} int4", f"{_column('date')} {operator} {_column('int4', 'r')}", "date", "int4")
+            yield Case(f"cast {have} {kind}", f"{column(have)}::{kind}", have)
 
 
 def _by_hand() -> Iterator[Case]:
-    number, whole = _column("numeric(15,2)"), _column("int8", "r")
+    number, whole = column("numeric(15,2)"), column("int8", "r")
     yield Case("+ chained", f"{number} * {whole} + 1.5", "numeric(15,2)", "int8")
-    yield Case("* chained", f"{number} * (1 - {_column('numeric(6,4)', 'r')})", "numeric(15,2)", "numeric(6,4)")
+    yield Case("* chained", f"{number} * (1 - {column('numeric(6,4)', 'r')})", "numeric(15,2)", "numeric(6,4)")
     yield Case("/ literal", f"{number} / 7.0", "numeric(15,2)")
-    yield Case("/ small", f"0.0001 / {_column('numeric(6,4)')}", "numeric(6,4)")
+    yield Case("/ small", f"0.0001 / {column('numeric(6,4)')}", "numeric(6,4)")
     yield Case(
         "/ round",
-        f"round(100.00 * {_column('numeric(6,4)')} / ({_column('numeric(6,4)', 'r')}), 3)",
+        f"round(100.00 * {column('numeric(6,4)')} / ({column('numeric(6,4)', 'r')}), 3)",
         "numeric(6,4)",
         "numeric(6,4)",
     )
-    yield Case("= literal", f"{_column('char(5)')} = 'a'", "char(5)")
-    yield Case("= literal", f"{_column('char(5)')} in ('a  ', 'abcde')", "char(5)")
-    yield Case("= literal", f"{_column('date')} = '2024-02-29'", "date")
-    yield Case("= literal", f"{_column('timestamptz')} > '2024-03-31 02:00:00+01'", "timestamptz")
-    yield Case("= literal", f"{_column('uuid')} = 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "uuid")
+    yield Case("= literal", f"{column('char(5)')} = 'a'", "char(5)")
+    yield Case("= literal", f"{column('char(5)')} in ('a  ', 'abcde')", "char(5)")
+    yield Case("= literal", f"{column('date')} = '2024-02-29'", "date")
+    yield Case("= literal", f"{column('timestamptz')} > '2024-03-31 02:00:00+01'", "timestamptz")
+    yield Case("= literal", f"{column('uuid')} = 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'", "uuid")
     for test in ("= 'a'", "<> 'a'", "in ('a', '')", "is distinct from 'a'"):
-        yield Case("enum", f"{_column('mood')} {test}", "mood")
-    yield Case("enum", f"{_column('mood')} = {_column('mood', 'r')}", "mood", "mood")
-    yield Case("case value", f"case {_column('int4')} when 7 then 'x' when 0 then 'y' end", "int4")
-    yield Case("case error", f"case when {_column('int4')} <> 0 then 100 / {_column('int4')} end", "int4")
+        yield Case("enum", f"{column('mood')} {test}", "mood")
+    yield Case("enum", f"{column('mood')} = {column('mood', 'r')}", "mood", "mood")
+    for kind in ("timestamp", "timestamptz"):
+        for shift in ("- interval '1 month'", "+ interval '1 day'"):
+            yield Case("text of years", f"({column(kind)} {shift})::text", kind)
+    yield Case("case value", f"case {column('int4')} when 7 then 'x' when 0 then 'y' end", "int4")
+    yield Case("case error", f"case when {column('int4')} <> 0 then 100 / {column('int4')} end", "int4")
+
+
+AREAS: Final[dict[str, Callable[[], Iterator[Case]]]] = {
+    "values": cases,
+    "text": text_cases.cases,
+    "regular expressions": regex_cases.cases,
+    "json": json_cases.cases,
+}
+"""Area -> its cases."""

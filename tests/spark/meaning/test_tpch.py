@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from datetime import date, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -14,16 +13,14 @@ import pyarrow as pa
 import pytest
 
 from sinks.warehouse.views.definition import bind, load_views, temporary
-from sinks.warehouse.views.meaning.pg_types import PgType
 from tests.fixtures.servers.running_servers import fresh_database
-from tests.fixtures.views.pg_columns import types_of_ddl
+from tests.tpch.tables import DDL, VIEWS, mirror, schemas, types
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.fixtures.servers.running_servers import PostgresServer
 
-FOLDER: Final = Path(__file__).parent / "tpch"
 _FIRST: Final = date(1992, 1, 1)
 _NATIONS: Final = ("FRANCE", "GERMANY", "BRAZIL", "CHINA", "INDIA", "CANADA", "SAUDI ARABIA", "JAPAN")
 _REGIONS: Final = ("EUROPE", "AMERICA", "ASIA")
@@ -84,37 +81,28 @@ def rows(chance: random.Random) -> dict[str, list[tuple[object, ...]]]:
     return {**found, "orders": orders, "lineitem": lines}
 
 
-def _arrow(kind: PgType) -> pa.DataType:
-    if kind.name == "numeric":
-        return pa.decimal128(kind.precision, kind.scale)
-    return {"int4": pa.int32(), "date": pa.date32()}.get(kind.name, pa.string())
-
-
 def _bag(found: list[tuple[Any, ...]]) -> Counter[tuple[object, ...]]:
     return Counter(tuple(value.normalize() if isinstance(value, Decimal) else value for value in row) for row in found)
 
 
 @pytest.mark.timeout(600)
 def test_every_query_of_tpch_has_the_rows_of_postgresql(postgres: PostgresServer, quick: SparkSession) -> None:
-    ddl = (FOLDER / "schema.sql").read_text()
-    types = types_of_ddl(ddl)
     wrong = {}
     with fresh_database(postgres) as database, psycopg.connect(database.dsn, autocommit=True) as session:
-        session.execute(ddl.encode())
+        session.execute(DDL.encode())
         for table, values in rows(random.Random(7)).items():
             with session.cursor() as cursor:
                 marks = ", ".join(["%s"] * len(values[0]))
                 cursor.executemany(f"insert into {table} values ({marks}) on conflict do nothing".encode(), values)
-            columns = types[f"mirror/public.{table}"]
             stored = session.execute(f"select * from {table}".encode()).fetchall()
-            schema = pa.schema([(name, _arrow(kind)) for name, kind in columns.items()])
+            schema = schemas()[table]
             arrays = [
                 pa.array(list(one), field.type) for one, field in zip(zip(*stored, strict=True), schema, strict=True)
             ]
             frame = quick.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
-            frame.createOrReplaceTempView(temporary(f"mirror/public.{table}"))
+            frame.createOrReplaceTempView(temporary(mirror(table)))
         empty = []
-        for view in bind(load_views(FOLDER / "views"), list(types), types):
+        for view in bind(load_views(VIEWS), list(types()), types()):
             wanted = _bag(session.execute(view.view.sql.encode()).fetchall())
             computed = quick.sql(view.sql).toArrow()
             found = _bag(list(zip(*(column.to_pylist() for column in computed.columns), strict=True)))
@@ -123,7 +111,7 @@ def test_every_query_of_tpch_has_the_rows_of_postgresql(postgres: PostgresServer
             if not wanted or all(value is None for row in wanted for value in row):
                 empty.append(view.name)
 
-    for table in types:
+    for table in types():
         quick.catalog.dropTempView(temporary(table))
     assert wrong == {}
     assert len(empty) <= 4, empty

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from sinks.warehouse.lake.manifest import ViewState
+from sinks.warehouse.lake.manifest import Unbuilt, ViewState
 from sinks.warehouse.views.definition import View, parse_view
 from sinks.warehouse.views.generations import INPUT_SWAPPED, REPLACED, ROLLED_BACK, Decided, decide, swapped
 
@@ -105,3 +105,12 @@ def test_edit_of_a_candidate_gives_another_number_and_forgets_the_one_between() 
 @pytest.mark.parametrize("wish", [1, 9])
 def test_wish_for_what_serves_or_is_not_there_changes_nothing(wish: int) -> None:
     assert decide([view(_OLD)], {"v": state(_OLD)}, {"v": wish}) == Decided({}, {"v": sha(_OLD)})
+
+
+def test_candidate_that_cannot_be_built_keeps_its_number_until_its_text_changes() -> None:
+    """Another number each time would be another candidate, and each would ask for a cut of its own."""
+    before = {"v": state(_OLD, newest=2)}
+    failed = {"v~2": Unbuilt(reason="a value does not fit", text=sha(_NEW))}
+
+    assert decide([view(_NEW)], before, {}, failed) == Decided({}, {"v": sha(_OLD), "v~2": sha(_NEW)})
+    assert decide([view(_THIRD)], before, {}, failed) == Decided({}, {"v": sha(_OLD), "v~3": sha(_THIRD)})

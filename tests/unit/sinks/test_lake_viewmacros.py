@@ -62,7 +62,10 @@ def test_column_or_text_of_that_name_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("select 1 as a\nfrom archive.orders o join rates r on valid_at(r, o)", "line 2: valid_at needs a history"),
+        (
+            "select 1 as a\nfrom archive.orders o join rates r on valid_at(r, o)",
+            "line 2, column 39: valid_at needs a history",
+        ),
         ("select 1 as a from archive.orders o where valid_at(x, o)", "x is not a table of the query"),
         ("select 1 as a from history.rates r where valid_at(r, o)", "valid_at names o, which is not a table"),
         ("select 1 as a from orders where valid_at(r)", "valid_at has wrong arguments"),

@@ -172,12 +172,12 @@ def test_postgres_is_translated() -> None:
 def test_an_unknown_table_is_refused_with_what_there_is_and_what_is_near() -> None:
     error = refusal("select 1 as a,\n  2 as b\nfrom ordres")
 
-    assert error.message == "v.sql, line 3: table ordres does not exist"
+    assert error.message == "v.sql, line 3, column 6: table ordres does not exist"
     assert error.hint.startswith("did you mean public.orders? known names: archive.`shop.events.order`, ")
     assert "public.`Order lines`" in error.hint
     assert (error.facts["view"], error.facts["line"]) == ("v", 3)
     assert (
-        "line 4: table ordres does not exist"
+        "line 4, column 6: table ordres does not exist"
         in refusal("-- dialect: postgres\nselect 1 as a,\n2 as b\nfrom Ordres").message
     )
 
@@ -193,7 +193,7 @@ def test_an_empty_lake_says_so() -> None:
 def test_an_ambiguous_name_is_refused_with_the_names_to_write() -> None:
     error = refusal("select id from customers")
 
-    assert error.message == "v.sql, line 1: customers is ambiguous: public.customers, sales.customers"
+    assert error.message == "v.sql, line 1, column 16: customers is ambiguous: public.customers, sales.customers"
     assert error.hint == "write mirror.public.customers or mirror.sales.customers"
 
 
@@ -271,7 +271,7 @@ def test_folders_and_files_that_cannot_be_read_are_named(tmp_path: Path) -> None
     with pytest.raises(ViewRefused, match=r"cannot read .*missing: No such file"):
         load_views(tmp_path / "missing")
     (tmp_path / "v.sql").write_bytes(b"select '\xff' as x")
-    with pytest.raises(ViewRefused, match="cannot read"):
+    with pytest.raises(ViewRefused, match=r"v\.sql, line 1: is not text in UTF-8"):
         load_views(tmp_path)
 
 
@@ -280,19 +280,27 @@ def test_folders_and_files_that_cannot_be_read_are_named(tmp_path: Path) -> None
     [
         ("", "contains no query", "SELECT"),
         ("-- nothing\n", "contains no query", "SELECT"),
-        ("selct id from orders", "line 1: begins with 'selct'", "SELECT"),
+        ("selct id from orders", "line 1, column 1: begins with 'selct'", "SELECT"),
         ("delete from orders", "begins with 'delete'", "SELECT"),
         ("explain select 1 as a", "begins with 'explain'", "SELECT"),
         ("with a as (select 1 as x) insert into b select x from a", "is not a SELECT", "SELECT"),
         ("select id\nfrom (orders", "is not valid SQL", "dialect: postgres"),
-        ("select id from orders where note = 'x", "is not valid SQL", "dialect: postgres"),
-        ("select id from orders where", "line 1: is not valid SQL: syntax error near 'where'", "dialect: postgres"),
-        ("select id from orders;\n\nselect 2 as x", "line 3: contains 2 statements", "one SELECT"),
+        ("select id\nfrom orders where note = 'x\n", "line 2: is not valid SQL: a text in quotes", "close it"),
+        (
+            "select id from orders where",
+            "line 1, column 23: is not valid SQL: syntax error near 'where'",
+            "dialect: postgres",
+        ),
+        ("select id from orders;\n\nselect 2 as x", "line 3, column 8: contains 2 statements", "one SELECT"),
         ("-- dialect: mysql\nselect 1 as a", "line 1: unknown dialect: mysql", "spark or postgres"),
         ("-- dialect: spark\n-- late: drop\nselect 1 as a", "line 2: unknown late: drop", "expected correct"),
         ("select id, total as Id from orders", "two columns are named 'Id'", "rename"),
         ("select count(*) from orders", "column 1 has no name", "as name"),
-        ("-- dialect: postgres\nselect max(a->'b'->>'c') as x from orders", "line 2: -> as an argument", "parentheses"),
+        (
+            "-- dialect: postgres\nselect max(a->'b'->>'c') as x from orders",
+            "line 2, column 12: -> as an argument",
+            "parentheses",
+        ),
         ("select id\nfrom orders limit 3", "LIMIT without ORDER BY", "ORDER BY"),
         ("select id from orders tablesample (10 percent)", "TABLESAMPLE", "condition"),
         ("select transform(id) using 'cat' as (x) from orders", "TRANSFORM runs a program", "remove"),
@@ -340,15 +348,17 @@ def test_invalid_view_is_refused_with_position_and_hint(sql: str, message: str, 
     ],
 )
 def test_what_is_not_the_same_twice_is_refused(text: str) -> None:
-    assert refusal(f"select id,\n {text} as x\nfrom orders group by id").message.startswith("v.sql, line 2: ")
+    message = refusal(f"select id,\n {text} as x\nfrom orders group by id").message
+
+    assert re.match(r"v\.sql, line 2, column \d+: ", message)
 
 
 def test_the_clock_is_refused_in_every_place_and_dialect() -> None:
     assert (
-        "line 3: now()"
+        "line 3, column 13: now()"
         in refusal("select id from orders o\nwhere exists (select 1 from history.orders h\nwhere h.t < now())").message
     )
-    assert "line 2: now()" in refusal("-- dialect: postgres\nselect now() as t from orders").message
+    assert "line 2, column 8: now()" in refusal("-- dialect: postgres\nselect now() as t from orders").message
     assert "clock_timestamp()" in refusal("-- dialect: postgres\nselect clock_timestamp() as t from orders").message
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -75,7 +78,7 @@ def test_different_values_have_different_forms(kind: str, lake: str, text: str, 
 
 
 def _compared(published: Sequence[Row], source: Sequence[Row], **settings: Any) -> tuple[int, int, int]:
-    found = compare(lambda: published, source, **{"floats": (), **settings})
+    found = compare(lambda: published, lambda: source, **{"floats": (), **settings})
     assert (found.rows, found.source_rows) == (len(published), len(source))
     return found.missing, found.extra, found.near
 
@@ -98,9 +101,49 @@ def test_rows_that_differ_in_the_last_digits_of_floats_are_near() -> None:
     assert _compared([("a", "0.1")], [("a", None)], floats=[1]) == (1, 1, 0)
 
 
+def test_floats_may_differ_each_time_that_postgresql_adds_them() -> None:
+    published: list[Row] = [(str(at), "0.1") for at in range(500)]
+    answers: Iterator[list[Row]] = iter(
+        [[(str(at), f"0.1000000000000000{at % 7}") for at in range(500)], [(str(at), "0.1") for at in range(500)]]
+    )
+
+    found = compare(lambda: published, lambda: next(answers), floats=[1])
+
+    assert (found.missing, found.extra, found.rows, found.source_rows) == (0, 0, 500, 500)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_difference_between_multisets_is_counted(seed: int) -> None:
+    chance = random.Random(seed)
+    published = [(str(chance.randrange(40)),) for _ in range(chance.randrange(60))]
+    source = [*published, *((str(chance.randrange(40)),) for _ in range(chance.randrange(3)))]
+    for _ in range(min(len(source), chance.randrange(3))):
+        source.pop(chance.randrange(len(source)))
+    chance.shuffle(source)
+    mine, other = Counter(published), Counter(source)
+
+    assert _compared(published, source) == ((other - mine).total(), (mine - other).total(), 0)
+
+
+def test_memory_does_not_grow_with_equal_rows() -> None:
+    def rows() -> Iterator[Row]:
+        return ((str(at), "a name") for at in range(100_000))
+
+    tracemalloc.start()
+    try:
+        found = compare(rows, rows, floats=())
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (found.missing, found.extra, found.rows) == (0, 0, 100_000)
+    assert most_bytes < 4_000_000, "one digest per row took 10 MB"
+
+
 def test_examples_are_few_and_a_key_tells_the_columns_that_differ() -> None:
     rows: list[Row] = [(str(at), "x", "y") for at in range(9)]
-    found = compare(lambda: rows, [(str(at), "x", "z" if at > 5 else "y") for at in range(9)], floats=(), key=[0])
+    other: list[Row] = [(str(at), "x", "z" if at > 5 else "y") for at in range(9)]
+    found = compare(lambda: rows, lambda: other, floats=(), key=[0])
 
     assert len(found.examples) == EXAMPLES_MAX
     assert found.examples[:2] == [("extra", ("6", "x", "y")), ("missing", ("6", "x", "z"))]

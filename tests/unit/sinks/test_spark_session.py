@@ -135,6 +135,12 @@ def test_settings_of_the_user_win_and_their_jars_come_on_top() -> None:
     assert (found["spark.driver.memory"], found["spark.hadoop.x"]) == ("5g", "y")
 
 
+def test_optimizer_rules_that_the_user_excludes_are_added_to_those_of_views() -> None:
+    key = "spark.sql.optimizer.excludedRules"
+
+    assert properties(options={key: "a.B,c.D"})[key] == f"{properties()[key]},a.B,c.D"
+
+
 def test_settings_are_escaped_as_java_reads_them() -> None:
     assert render_properties({"spark.a": "C:\\x = y\nz"}) == "spark.a=C\\:\\\\x\\ \\=\\ y\\nz\n"
 

@@ -9,16 +9,17 @@ import pytest
 
 from sinks.warehouse.lake.cut_position import START
 from sinks.warehouse.lake.plan_run import Run
-from sinks.warehouse.planner.choose import RUNS_KEPT, Runs, choose, measured, usual
+from sinks.warehouse.planner.choose import RUNS_KEPT, Runs, budget_s, choose, measured, usual, without_cancelled
 from sinks.warehouse.views.keeper import records_of
 
 LARGE, SMALL = 5_000_000, 1_000
 CHANGES: Final = (1, 700, 6_000, 2_000_000)
 
 
-@pytest.mark.parametrize(("rows", "plan"), [(SMALL, "recompute"), (LARGE, "affected")])
-def test_what_was_never_measured_is_chosen_by_size(rows: int, plan: str) -> None:
-    assert choose({}, base_rows=rows, changes=10, since=0)[0] == plan
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_what_was_never_measured_is_recomputed(rows: int) -> None:
+    """Otherwise the first run by keys would have no budget."""
+    assert choose({}, base_rows=rows, changes=10, since=0)[0] == "recompute"
 
 
 def runs(*seconds: float, changes: int = 10) -> tuple[Run, ...]:
@@ -82,6 +83,56 @@ def test_learning_ends_with_two_runs_of_each_plan() -> None:
 
     assert sorted(ran[:3]) == ["affected", "affected", "recompute"]
     assert ran[3:] == ["recompute", "recompute"]
+
+
+SLOW_BY_KEYS: Final = {"recompute": runs(8.0, 8.0, 8.0)}
+CANCELLED: Final = {"affected": runs(24.0, changes=1_000)}
+
+
+def test_budget_is_twice_the_time_of_recompute_and_never_a_moment() -> None:
+    assert budget_s(SLOW_BY_KEYS) == 16.0
+    assert budget_s({"recompute": runs(0.01)}) == 2.0
+    assert budget_s({"affected": runs(0.5)}) is None
+
+
+def test_cancelled_plan_is_not_tried_again_for_many_cuts_and_then_rarely() -> None:
+    once = first_affected(CANCELLED, changes=1_000)
+    twice = first_affected(measured(CANCELLED, "affected", CANCELLED["affected"][0]), changes=1_000)
+
+    assert once == 24 * 3 * 2
+    assert twice == 2 * once
+
+
+def first_affected(cancelled: Runs, *, changes: int) -> int:
+    """Return the number of cuts after which keys are tried."""
+    choices = (
+        choose(SLOW_BY_KEYS, base_rows=LARGE, changes=changes, since=since, cancelled=cancelled)[0]
+        for since in range(6000)
+    )
+    return list(choices).index("affected")
+
+
+def test_cancelled_run_says_nothing_about_much_smaller_cuts() -> None:
+    large = {"affected": runs(25.8, changes=20_000)}
+
+    assert first_affected(large, changes=6_000) > 0
+    assert first_affected(large, changes=50) == 0
+    assert usual(SLOW_BY_KEYS, 6_000, large) == "recompute"
+
+
+def test_a_plan_that_was_cheap_and_then_cancelled_is_not_the_cheapest() -> None:
+    known = {**SLOW_BY_KEYS, "affected": runs(0.5, 0.5, 0.5, changes=1_000)}
+
+    assert choose(known, base_rows=LARGE, changes=1_000, since=1)[0] == "affected"
+    assert choose(known, base_rows=LARGE, changes=1_000, since=1, cancelled=CANCELLED)[0] == "recompute"
+
+
+def test_completed_run_disproves_cancelled_runs_of_such_cuts() -> None:
+    cancelled = {"affected": (*runs(9.0, changes=200), *runs(25.8, changes=20_000))}
+
+    assert without_cancelled(cancelled, "affected", 100) == {"affected": runs(25.8, changes=20_000)}
+    assert without_cancelled(cancelled, "affected", 10_000) == {}
+    assert without_cancelled(cancelled, "recompute", 10_000) == cancelled
 
 
 def test_only_the_last_runs_are_remembered() -> None:

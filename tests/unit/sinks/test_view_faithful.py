@@ -72,4 +72,4 @@ def test_every_shape_of_the_proof_is_planned_or_says_why_not() -> None:
         known[view.name] = Relation(view.name, dict.fromkeys(names, ""), plan.unique)
 
     recomputed = {name for name, reason in reasons.items() if reason}
-    assert recomputed == {"exact_percentile", "lateral_top", "newest_rows", "rollup_totals", "whole_table"}
+    assert recomputed == {"exact_percentile", "lateral_top", "whole_table"}

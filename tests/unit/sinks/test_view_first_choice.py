@@ -15,11 +15,6 @@ def test_first_cut_after_the_build_is_chosen_by_size(rows: int, plan: str) -> No
     assert choose(BUILT, base_rows=rows, changes=10, since=1)[0] == plan
 
 
-@pytest.mark.parametrize(("rows", "plan"), [(5_000_000, "affected"), (200_000, "recompute")])
-def test_view_that_was_never_built_is_chosen_by_size(rows: int, plan: str) -> None:
-    assert choose({}, base_rows=rows, changes=10, since=0)[0] == plan
-
-
 def test_first_run_settles_it_only_if_it_was_far_behind() -> None:
     """The first run includes compilation: a plan that took half as long again may be the faster one."""
     near, far = ({**BUILT, "affected": (Run(seconds, 10),)} for seconds in (90.0, 200.0))

@@ -6,24 +6,27 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from sinks.warehouse.views.meaning import decimals
-from sinks.warehouse.views.meaning.coercion import coerced, refuse_order, unpadded
+from sinks.warehouse.views.meaning import decimals, documents
+from sinks.warehouse.views.meaning.coercion import check_comparable, coerced, refuse_order, unpadded
 from sinks.warehouse.views.meaning.conditions import check_order
-from sinks.warehouse.views.meaning.known import AGGREGATES, CONT_FRACTIONS
+from sinks.warehouse.views.meaning.known import AGGREGATES
+from sinks.warehouse.views.meaning.nullness import is_never_null
 from sinks.warehouse.views.meaning.pg_types import (
     BOOL,
-    FLOAT8,
     FLOATS,
     INT8,
+    JSONB,
     TEXT,
     TEXTS,
-    PgType,
     array,
+    numeric,
 )
 from sinks.warehouse.views.meaning.refusal import NotProven
 from sinks.warehouse.views.meaning.typed import Typed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sinks.warehouse.views.meaning.expressions import Expressions
 
 _NAMES: Final[dict[type[exp.Expr], str]] = {
@@ -34,17 +37,30 @@ _NAMES: Final[dict[type[exp.Expr], str]] = {
     exp.Max: "max",
     exp.LogicalAnd: "bool_and",
     exp.LogicalOr: "bool_or",
+    exp.BitwiseAndAgg: "bit_and",
+    exp.BitwiseOrAgg: "bit_or",
+    exp.BitwiseXorAgg: "bit_xor",
+    exp.Variance: "var_samp",
+    exp.VariancePop: "var_pop",
 }
-_FLOAT_HINT: Final = "store numeric(p,s): sums of floats depend on the order of rows, and so do 0 and -0"
+_AS_IN_SPARK: Final = frozenset({"count", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"})
+_COUNT_DIGITS: Final = 12
+_FLOAT_HINT: Final = "store numeric(p,s): sums of floats depend on the order of rows, and 0 and -0 are equal"
 
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether it is an aggregate of the table."""
-    return type(node) in _NAMES
+    return type(node) in _NAMES or _is_every(node)
+
+
+def _is_every(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "every" and len(node.expressions) == 1
 
 
 def aggregate(walk: Expressions, node: exp.Expr, tail: str) -> Typed:
     """Translate a call; `tail` is its FILTER and OVER, in Spark SQL."""
+    if _is_every(node):
+        node = exp.LogicalAnd(this=node.expressions[0].copy(), parent=node.parent)
     name = _NAMES[type(node)]
     value = node.this
     if isinstance(value, exp.Star):
@@ -58,12 +74,16 @@ def aggregate(walk: Expressions, node: exp.Expr, tail: str) -> Typed:
         if " over (" in tail:
             raise NotProven(node, f"uses {name}(distinct ...) over a window", "count rows of a subquery")
         value = value.expressions[0]
+        if isinstance(value, exp.Tuple) and name == "count":
+            return _rows(walk, node, value, tail)
     if isinstance(value, exp.Order):
         raise NotProven(node, f"uses {name}() with order by", "remove order by: it has no effect")
     found = walk.of(value)
     if found.type.name == "varchar":
         found = coerced(node, found, TEXT)
     if name == "count" and not distinct and found.type.name != "unknown":
+        if value.find(exp.Column) is not None and is_never_null(value):
+            raise NotProven(node, "counts a value that is never null", "write count(*)")
         return Typed(f"count({found.sql}){tail}", INT8)
     _check(node, name, found)
     word = "distinct " if distinct else ""
@@ -81,7 +101,9 @@ def _check(node: exp.Expr, name: str, found: Typed) -> None:
 
 def _written(node: exp.Expr, name: str, found: Typed, word: str, tail: str) -> Typed:
     kind = found.type
-    if name in {"count", "min", "max", "bool_and", "bool_or"}:
+    if name in {"var_samp", "var_pop"}:
+        return _variance(node, found, tail, sample=name == "var_samp", distinct=bool(word))
+    if name in _AS_IN_SPARK:
         result = INT8 if name == "count" else (BOOL if name.startswith("bool") else kind)
         return found.of(f"{name}({word}{found.sql}){tail}", result)
     if name == "sum" and kind.name in {"int2", "int4"}:
@@ -92,6 +114,36 @@ def _written(node: exp.Expr, name: str, found: Typed, word: str, tail: str) -> T
         return total
     count = decimals.as_decimal(Typed(f"count({word}{found.sql}){tail}", INT8))
     return decimals.divided(node, total, count)
+
+
+def _rows(walk: Expressions, node: exp.Expr, row: exp.Tuple, tail: str) -> Typed:
+    """Translate ``count(distinct (a, b))``: a row of nulls is a row."""
+    fields = []
+    for number, one in enumerate(row.expressions):
+        found = walk.of(one)
+        if found.type.name in FLOATS or found.type.name == "unknown":
+            raise NotProven(node, f"counts rows with {found.type}", "cast it, or count rows of a subquery")
+        check_comparable(node, found.type)
+        fields.append(f"'f{number}', {unpadded(found).sql}")
+    return Typed(f"count(distinct named_struct({', '.join(fields)})){tail}", INT8)
+
+
+def _variance(node: exp.Expr, found: Typed, tail: str, *, sample: bool, distinct: bool) -> Typed:
+    """PostgreSQL divides N * sum(x * x) - sum(x) * sum(x), which is exact, by N * (N - 1) or N * N."""
+    if distinct:
+        raise NotProven(node, "uses a variance of distinct values", "select distinct values in a subquery")
+    value = decimals.as_decimal(found)
+    squared = decimals.multiplied(node, value, value)
+    squares = Typed(f"sum({squared.sql}){tail}", decimals.summed(squared.type))
+    total = Typed(f"sum({value.sql}){tail}", decimals.summed(value.type))
+    kind = numeric(_COUNT_DIGITS, 0)
+    count = Typed(f"cast(count({found.sql}){tail} as {kind.spark})", kind)
+    other = decimals.added(node, count, Typed("cast(1 as decimal(1,0))", numeric(1, 0)), "-") if sample else count
+    above = decimals.added(
+        node, decimals.multiplied(node, count, squares), decimals.multiplied(node, total, total), "-"
+    )
+    quotient = decimals.divided(node, above, decimals.multiplied(node, count, other))
+    return Typed(f"case when {count.sql} > {1 if sample else 0} then {quotient.sql} end", quotient.type)
 
 
 def ordered_aggregate(walk: Expressions, node: exp.Expr, tail: str) -> Typed:
@@ -111,15 +163,42 @@ def ordered_aggregate(walk: Expressions, node: exp.Expr, tail: str) -> Typed:
         return _joined(walk, node, found, keys, tail, distinct=distinct)
     if found.type.name in {"unknown", "lake", "array"}:
         raise NotProven(node, f"collects values of type {found.type}")
-    if distinct and (found.type.name in FLOATS or len(keys) != 1 or keys[0][0].sql != found.sql):
-        raise NotProven(node, "collects distinct values in another order", "order by the value itself")
-    fields = [f"'k{number}', {unpadded(key).sql}" for number, (key, _) in enumerate(keys)] + [f"'v', {found.sql}"]
-    collected = f"collect_list(named_struct({', '.join(fields)})){tail}"
-    steps = " ".join(_compared(f"k{number}", ordered) for number, (_, ordered) in enumerate(keys))
-    values = f"transform(array_sort({collected}, (l__, r__) -> case {steps} else 0 end), e__ -> e__.v)"
+    if distinct and (found.type.name in FLOATS or len(keys) != 1 or not _same(value, keys[0], found)):
+        raise NotProven(
+            node, "collects distinct values in another order", "write the same on both sides: distinct x order by x"
+        )
+    collected, values = _collected(found, keys, tail)
     if distinct:
         values = f"array_distinct({values})"
     return Typed(f"case when size({collected}) > 0 then {values} end", array(found.type))
+
+
+def _collected(found: Typed, keys: Sequence[tuple[Typed, exp.Ordered]], tail: str) -> tuple[str, str]:
+    """Return an array of the values with their keys, and the array of the values in order."""
+    fields = [f"'k{number}', {unpadded(key).sql}" for number, (key, _) in enumerate(keys)] + [f"'v', {found.sql}"]
+    collected = f"collect_list(named_struct({', '.join(fields)})){tail}"
+    steps = " ".join(_compared(f"k{number}", ordered) for number, (_, ordered) in enumerate(keys))
+    return collected, f"transform(array_sort({collected}, (l__, r__) -> case {steps} else 0 end), e__ -> e__.v)"
+
+
+def json_aggregate(walk: Expressions, node: exp.Anonymous, tail: str) -> Typed:
+    """Translate jsonb_agg with order by."""
+    order = node.expressions[0] if len(node.expressions) == 1 else None
+    if not isinstance(order, exp.Order) or isinstance(order.this, exp.Distinct):
+        raise NotProven(node, "uses jsonb_agg() in this form", "write jsonb_agg(x order by y), on a key")
+    found = walk.of(order.this)
+    keys = [(walk.of(key.this), key) for key in order.expressions if isinstance(key, exp.Ordered)]
+    for key, ordered in keys:
+        check_order(ordered, key.type, c=key.c)
+    text = Typed(documents.to_json(node, found), JSONB)
+    collected, values = _collected(text, keys, tail)
+    return Typed(f"case when size({collected}) > 0 then concat('[', array_join({values}, ', '), ']') end", JSONB)
+
+
+def _same(value: exp.Expr, key: tuple[Typed, exp.Ordered], found: Typed) -> bool:
+    """Whether a sort key is the value itself; a collation makes another expression of it."""
+    collated = [one.find(exp.Collate) is not None for one in (value, key[1].this)]
+    return key[0].sql == found.sql and collated[0] == collated[1]
 
 
 def _joined(
@@ -135,8 +214,22 @@ def _joined(
     text = walk.of(separator).sql if isinstance(separator, exp.Literal) else ""
     if distinct or not text or found.type.name not in TEXTS or " over (" in tail:
         raise NotProven(node, f"uses string_agg({found.type}) in this form", "write string_agg(text, ',' order by ...)")
+    distinct_values = _distinct_values(node)
+    if len({one.sql() for one in distinct_values}) > 1 or any(one.find_ancestor(exp.Filter) for one in distinct_values):
+        raise NotProven(
+            node,
+            "uses string_agg() beside aggregates of distinct values",
+            "compute the string_agg in a WITH query of its own, and join",
+        )
     order = ", ".join(sorted_by(key, ordered) for key, ordered in keys)
     return Typed(f"listagg({unpadded(found).sql}, {text}) within group (order by {order}){tail}", TEXT)
+
+
+def _distinct_values(node: exp.Expr) -> list[exp.Distinct]:
+    """Return DISTINCT of all aggregates of the same SELECT. Spark's plan for some fails with an ordered aggregate."""
+    select = node.find_ancestor(exp.Select)
+    found = select.find_all(exp.Distinct) if select is not None else ()
+    return [one for one in found if isinstance(one.parent, exp.AggFunc) and one.find_ancestor(exp.Select) is select]
 
 
 def sorted_by(key: Typed, ordered: exp.Ordered) -> str:
@@ -156,29 +249,3 @@ def _compared(field: str, key: exp.Ordered) -> str:
         f"when {left} is not null and {right} is null then {null_right} "
         f"when {left} < {right} then {less} when {left} > {right} then {more}"
     )
-
-
-def percentile(walk: Expressions, node: exp.WithinGroup, tail: str) -> Typed:
-    """Translate percentile_cont and percentile_disc."""
-    call, order = node.this, node.expression
-    keys = order.expressions if isinstance(order, exp.Order) else []
-    if not isinstance(call, exp.PercentileCont | exp.PercentileDisc) or len(keys) != 1 or keys[0].args.get("desc"):
-        raise NotProven(node, "uses within group in this form", "write percentile_disc(0.9) within group (order by x)")
-    name = "percentile_cont" if isinstance(call, exp.PercentileCont) else "percentile_disc"
-    fraction, value = call.this, walk.of(keys[0].this)
-    if not isinstance(fraction, exp.Literal) or fraction.is_string or not 0 <= float(fraction.name) <= 1:
-        raise NotProven(node, f"uses {name}() with this fraction", "write a literal from 0 to 1")
-    result: PgType = value.type
-    if name == "percentile_cont":
-        if float(fraction.name) not in CONT_FRACTIONS or value.type.name not in {"int2", "int4"}:
-            raise NotProven(
-                node,
-                f"uses percentile_cont({fraction.name}) of {value.type}, which may differ in the last digit",
-                "write percentile_disc, or percentile_cont(0.25, 0.5 or 0.75) of an int",
-            )
-        result = FLOAT8
-    elif value.type.name not in {"int2", "int4"}:
-        raise NotProven(node, f"uses percentile_disc() of {value.type}, a double in Spark", "cast it to int")
-    # Spark's percentiles are doubles, which hold an int2 and an int4 exactly.
-    call_sql = f"{name}({fraction.name}) within group (order by {value.sql}){tail}"
-    return Typed(f"cast({call_sql} as {result.spark})" if name == "percentile_disc" else call_sql, result)

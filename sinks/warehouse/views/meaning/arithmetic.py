@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from sinks.warehouse.views.meaning import decimals, moments
+from sinks.warehouse.views.meaning import decimals, floats, moments
 from sinks.warehouse.views.meaning.casts import as_text
 from sinks.warehouse.views.meaning.coercion import common
-from sinks.warehouse.views.meaning.pg_types import DATE, INT4, INTEGERS, TEXT, TEXTS, TIMES, PgType
+from sinks.warehouse.views.meaning.intervals import is_interval, scaled
+from sinks.warehouse.views.meaning.pg_types import DATE, FLOATS, INT4, INTEGERS, TEXT, TEXTS, TIMES, PgType
 from sinks.warehouse.views.meaning.refusal import NotProven
 from sinks.warehouse.views.meaning.typed import Typed, raising
 
@@ -24,12 +25,14 @@ _OPERATORS: Final[dict[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.
 
 def _arithmetic(walk: Expressions, node: exp.Binary) -> Typed:
     operator = _OPERATORS[type(node)]
-    if isinstance(node.expression.unnest(), exp.Interval):
+    if is_interval(node.expression) or scaled(node.expression) is not None:
         return moments.shifted(walk, node, operator)
     left, right = walk.of(node.this), walk.of(node.expression)
     if {left.type.name, right.type.name} & TIMES:
         return _dates(node, operator, left, right)
     (left, right), kind = common(node, [left, right])
+    if kind.name in FLOATS:
+        return floats.computed(node, operator, left, right, kind)
     if kind.name not in _NUMBERS:
         raise NotProven(node, f"computes {operator} of {kind}", "cast both sides to integers or numeric(p,s)")
     if kind.name == "numeric":
@@ -66,7 +69,7 @@ def _dates(node: exp.Expr, operator: str, left: Typed, right: Typed) -> Typed:
     raise NotProven(
         node,
         f"computes {left.type} {operator} {right.type}",
-        "write date - date, date + integer, or + interval '1 day'",
+        "write date - date, date + integer, + interval '1 day', or extract(epoch from (a - b))",
     )
 
 

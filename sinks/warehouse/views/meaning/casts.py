@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from sinks.warehouse.views.meaning import decimals
+from sinks.warehouse.views.meaning.arrays import array_literal
 from sinks.warehouse.views.meaning.coercion import coerced, literal, unpadded
 from sinks.warehouse.views.meaning.known import CASTS
+from sinks.warehouse.views.meaning.known_numbers import numeric_of_text
 from sinks.warehouse.views.meaning.pg_types import (
     BOOL,
     BYTEA,
@@ -20,6 +22,7 @@ from sinks.warehouse.views.meaning.pg_types import (
     INT4,
     INT8,
     INTEGERS,
+    JSONB,
     TEXT,
     TEXTS,
     TIMESTAMP,
@@ -29,7 +32,7 @@ from sinks.warehouse.views.meaning.pg_types import (
     numeric,
 )
 from sinks.warehouse.views.meaning.refusal import NotProven
-from sinks.warehouse.views.meaning.typed import NULL, Typed
+from sinks.warehouse.views.meaning.typed import NULL, Typed, once
 
 if TYPE_CHECKING:
     from sinks.warehouse.views.meaning.expressions import Expressions
@@ -48,7 +51,11 @@ _TYPES: Final = {
     _T.TIMESTAMPTZ: TIMESTAMPTZ,
     _T.VARBINARY: BYTEA,
     _T.UUID: UUID,
+    _T.TIME: PgType("time"),
+    _T.INET: PgType("inet"),
+    _T.JSONB: JSONB,
 }
+_NAMED: Final = {name: PgType(name) for name in ("macaddr", "macaddr8", "varbit")}
 _DIGITS_MAX: Final = 38
 
 
@@ -63,7 +70,7 @@ def as_text(node: exp.Expr, found: Typed) -> Typed:
     form = CASTS.get((found.type.name, "text"))
     if form is None:
         raise NotProven(node, f"writes {found.type} as text", "compare or select the value itself")
-    return found.of(form.format(found.sql, type="string"), TEXT)
+    return replace(found.of(form.format(found.sql, type="string"), TEXT), c=found.c or found.type.name == "name")
 
 
 def target(node: exp.DataType) -> PgType:
@@ -82,7 +89,7 @@ def target(node: exp.DataType) -> PgType:
         if kind == _T.VARCHAR:
             return PgType("varchar", length=sizes[0] if sizes else 0)
         return PgType("bpchar", length=sizes[0] if sizes else 1)
-    found = _TYPES.get(kind)
+    found = _TYPES.get(kind) if kind != _T.USERDEFINED else _NAMED.get(node.sql("postgres").lower())
     if found is None or sizes:
         raise NotProven(node, f"casts to {node.sql('postgres').lower()}")
     return found
@@ -91,6 +98,8 @@ def target(node: exp.DataType) -> PgType:
 def _cast(walk: Expressions, node: exp.Cast) -> Typed:
     if isinstance(node.this, exp.IntDiv):
         return walk.of(node.this)  # the parser's own cast of div(), which is numeric in PostgreSQL
+    if node.to.this == _T.ARRAY and len(node.to.expressions) == 1 and isinstance(node.this, exp.Literal):
+        return array_literal(node, str(node.this.this), target(node.to.expressions[0]))
     kind, found = target(node.to), walk.of(node.this)
     have = found.type
     if have.name == "unknown" and found.literal is None:
@@ -106,10 +115,22 @@ def _cast(walk: Expressions, node: exp.Cast) -> Typed:
         return _sized(node, decimals.as_decimal(found), kind)
     if have == kind:
         return found
-    form = CASTS.get((have.name, kind.name))
+    return _known(node, found, kind)
+
+
+def _known(node: exp.Expr, found: Typed, kind: PgType) -> Typed:
+    """Return a cast of the table."""
+    have = found.type
+    if have.name == "varchar":
+        found, have = coerced(node, found, TEXT), TEXT
+    if have == TEXT and kind.name == "numeric":
+        form: str | None = numeric_of_text(kind.spark)
+    else:
+        form = CASTS.get((have.name, kind.name))
     if form is None:
-        raise NotProven(node, f"casts {have} to {kind}", "keep its type, or cast in PostgreSQL")
-    return found.of(form.format(found.sql, type=kind.spark), kind)
+        hint = "cast it to text first" if have.name == "bpchar" else "keep its type, or cast in PostgreSQL"
+        raise NotProven(node, f"casts {have} to {kind}", hint)
+    return found.of(once(form.replace("{type}", kind.spark), [found]), kind)
 
 
 def _sized(node: exp.Expr, found: Typed, kind: PgType) -> Typed:  # noqa: ARG001  casts have one form

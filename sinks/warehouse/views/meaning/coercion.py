@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
+import struct
 import uuid
 from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
 
+from sinks.warehouse.views.meaning import json_text
 from sinks.warehouse.views.meaning.decimals import aligned, as_decimal
-from sinks.warehouse.views.meaning.known import CASTS
+from sinks.warehouse.views.meaning.known import CASTS, COMPARE_HINTS
+from sinks.warehouse.views.meaning.known_numbers import WHOLE_TO_SINGLE
 from sinks.warehouse.views.meaning.pg_types import (
     COMPARED,
+    FLOAT4,
     FLOAT8,
     FLOATS,
     INTEGERS,
+    ORDERED,
     TEXT,
     TEXTS,
     TIMES,
@@ -24,6 +30,7 @@ from sinks.warehouse.views.meaning.pg_types import (
     numeric,
 )
 from sinks.warehouse.views.meaning.refusal import NotProven
+from sinks.warehouse.views.meaning.text_values import printed
 from sinks.warehouse.views.meaning.typed import Typed, text_literal
 
 _TIMES_ORDER: Final = ("date", "timestamp", "timestamptz")
@@ -32,11 +39,19 @@ _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d(?:\.\d{
 _ZONE: Final = re.compile(r"(?:Z|[+-]\d\d(?::?\d\d)?)$")
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"-?(\d{1,20})(?:\.(\d{1,17}))?")
+_PLAIN_FLOAT: Final = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?(?:e-?\d{1,3})?")
 _CAST_HINT: Final = "cast one side to the other's type"
 
 
-def common(node: exp.Expr, found: list[Typed]) -> tuple[list[Typed], PgType]:
-    """Return expressions in one type, which PostgreSQL chooses as well. Raises NotProven."""
+def common(node: exp.Expr, found: list[Typed], *, one_result: bool = False) -> tuple[list[Typed], PgType]:
+    """Return expressions in one type, which PostgreSQL chooses as well. Raises NotProven.
+
+    Args:
+        node: what has them.
+        found: the expressions.
+        one_result: whether they are values of one result, as of CASE. The operands of an operator may have another
+            type: an integer + a float4 is a float8, and a CASE of both is a float4.
+    """
     kinds = [one.type for one in found if one.type.name != "unknown"]
     lake = [kind for kind in kinds if kind.name == "lake"]
     kinds = [kind for kind in kinds if kind.name != "lake"]
@@ -46,7 +61,7 @@ def common(node: exp.Expr, found: list[Typed]) -> tuple[list[Typed], PgType]:
         return [coerced(node, one, TEXT) for one in found], TEXT
     kind = kinds[0]
     for other in kinds[1:]:
-        kind = _wider(node, kind, other)
+        kind = _wider(node, kind, other, one_result=one_result)
     return [coerced(node, one, kind) for one in found], kind
 
 
@@ -68,6 +83,8 @@ def compared(node: exp.Expr, left: Typed, right: Typed, *, order: bool) -> tuple
         refuse_order(node)
     if kind.name == "enum" and order:
         raise NotProven(node, "orders an enum, whose order is not in the log", "compare it with = or in (...)")
+    if kind.name not in ORDERED and order:
+        raise NotProven(node, f"orders values of type {kind}", "compare them with = or in (...)")
     return unpadded(left), unpadded(right)
 
 
@@ -77,8 +94,11 @@ def _trimmed(found: Typed) -> Typed:
 
 def check_comparable(node: exp.Expr, kind: PgType) -> None:
     """Refuse types whose equality is not known. Raises NotProven."""
-    if kind.name not in COMPARED:
-        raise NotProven(node, f"compares values of type {kind}", "compare a column of another type")
+    if kind.name.endswith("[]"):
+        raise NotProven(node, f"compares {kind}, whose lower bounds the lake does not keep", "write a[:] = b[:]")
+    if (kind.element or kind).name not in COMPARED - (FLOATS if kind.element else frozenset()):
+        hint = COMPARE_HINTS.get(kind.name, "compare a column of another type")
+        raise NotProven(node, f"compares values of type {kind}", hint)
 
 
 def refuse_order(node: exp.Expr) -> None:
@@ -114,6 +134,9 @@ def coerced(node: exp.Expr, found: Typed, kind: PgType) -> Typed:
         return as_decimal(found)
     if name == "float8" and have.name in {*INTEGERS, *FLOATS, "numeric"}:
         return found.of(f"cast({found.sql} as double)", FLOAT8)
+    if name == "float4" and have.name in {*INTEGERS, "numeric"}:
+        form = WHOLE_TO_SINGLE if have.name in INTEGERS else "cast({0} as float)"
+        return found.of(form.format(found.sql), FLOAT4)
     if name == "text" and have.name in TEXTS:
         return unpadded(found) if have.name == "bpchar" else replace(found, type=TEXT)
     if name == "bpchar" and have.name == "bpchar":
@@ -127,9 +150,8 @@ def literal(node: exp.Expr, text: str, kind: PgType) -> Typed:
     """Return a text literal as a value of a type. Raises NotProven for a form that is not known."""
     sql = _literal(text, kind)
     if sql is None:
-        raise NotProven(
-            node, f"{text[:60]!r} is not known to mean the same {kind}", "write it in ISO 8601, or a number"
-        )
+        hint = COMPARE_HINTS.get(kind.name, "write it in ISO 8601, or a number")
+        raise NotProven(node, f"{text[:60]!r} is not known to mean the same {kind}", hint)
     if kind.name == "numeric":
         match = _NUMBER.fullmatch(text)
         assert match is not None
@@ -147,18 +169,44 @@ def _literal(text: str, kind: PgType) -> str | None:
         match = _NUMBER.fullmatch(text)
         digits = (len(match[1]) + len(match[2] or ""), len(match[2] or "")) if match else (0, 0)
         return f"cast({text} as decimal({digits[0]},{digits[1]}))" if match else None
+    if name in FLOATS:
+        return _float(text, kind)
     if name == "bool":
         return text if text in {"true", "false"} else None
     if name == "date":
         return f"date {text_literal(text)}" if _DATE.fullmatch(text) and _is_date(text) else None
     if name in {"timestamp", "timestamptz"}:
         return _moment(text, name)
+    if name == "jsonb":
+        return _document(text)
     if name == "uuid":
         try:
             return text_literal(str(uuid.UUID(text))) if len(text) == 36 else None
         except ValueError:
             return None
-    return None
+    shown = printed(text, name)
+    return None if shown is None else text_literal(shown)
+
+
+def _float(text: str, kind: PgType) -> str | None:
+    """Return a number, NaN or an infinity that this type can hold."""
+    if text not in {"NaN", "Infinity", "-Infinity"}:
+        if _PLAIN_FLOAT.fullmatch(text) is None:
+            return None
+        try:
+            value = struct.unpack("f", struct.pack("f", float(text)))[0] if kind.name == "float4" else float(text)
+        except OverflowError:
+            return None
+        if math.isinf(value) or (value == 0) != (float(text) == 0):
+            return None
+    return f"cast({text_literal(text)} as {kind.spark})"
+
+
+def _document(text: str) -> str | None:
+    try:
+        return text_literal(json_text.printed(json_text.document(text)))
+    except ValueError:
+        return None
 
 
 def _moment(text: str, name: str) -> str | None:
@@ -199,7 +247,7 @@ def _null(kind: PgType) -> Typed:
     return Typed(f"cast(null as {kind.spark})", kind)
 
 
-def _wider(node: exp.Expr, a: PgType, b: PgType) -> PgType:
+def _wider(node: exp.Expr, a: PgType, b: PgType, *, one_result: bool) -> PgType:
     """Return the type that PostgreSQL uses for two types."""
     names = {a.name, b.name}
     if a.name == b.name:
@@ -214,7 +262,7 @@ def _wider(node: exp.Expr, a: PgType, b: PgType) -> PgType:
         whole, other = (a, b) if a.name in INTEGERS else (b, a)
         return _numeric(numeric(INTEGERS[whole.name], 0), other)
     if names & FLOATS and names <= {*INTEGERS, *FLOATS, "numeric"}:
-        return FLOAT8
+        return FLOAT4 if one_result and "float8" not in names else FLOAT8
     if names <= TEXTS and names != {"varchar", "bpchar"}:
         return TEXT
     if names <= TIMES:
@@ -236,7 +284,7 @@ def unified(node: exp.Expr, found: list[Typed]) -> tuple[list[Typed], PgType]:
         raise NotProven(
             node, "combines char(n) with text", "cast char(n) to text: which type it becomes depends on order"
         )
-    found, kind = common(node, found)
+    found, kind = common(node, found, one_result=True)
     if kind.name == "numeric":
         if kind.scale + max(one.type.precision - one.type.scale for one in found) > 38:
             kind = numeric(38, kind.scale, mixed=kind.mixed, quotient=kind.quotient)

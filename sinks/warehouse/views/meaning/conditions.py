@@ -1,16 +1,17 @@
-"""Translates comparisons and what combines them: =, <, is, in, between, like, and, or, not. Pure."""
+"""Translates comparisons and what combines them: =, <, is, in, between, and, or, not. Pure."""
 
 from __future__ import annotations
 
-import string
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
+from sinks.warehouse.views.meaning import arrays, moments, subqueries
 from sinks.warehouse.views.meaning.coercion import coerced, compared, refuse_order
-from sinks.warehouse.views.meaning.pg_types import BOOL, COMPARED, TEXT, TEXTS, PgType
+from sinks.warehouse.views.meaning.nullness import is_never_null
+from sinks.warehouse.views.meaning.pg_types import BOOL, INTEGERS, ORDERED, TEXTS, PgType
 from sinks.warehouse.views.meaning.refusal import NotProven
-from sinks.warehouse.views.meaning.typed import Typed, text_literal
+from sinks.warehouse.views.meaning.typed import Typed
 
 if TYPE_CHECKING:
     from sinks.warehouse.views.meaning.expressions import Expressions
@@ -27,7 +28,6 @@ _RANGES: Final = (
     *_COMPARISONS,
     *(exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Not, exp.Escape),
 )
-_UPPER_TO_LOWER: Final = (string.ascii_uppercase, string.ascii_lowercase)
 
 
 def truth(node: exp.Expr, found: Typed) -> Typed:
@@ -46,45 +46,63 @@ def sides(node: exp.Expr, left: Typed, right: Typed, *, order: bool) -> tuple[Ty
 
 def check_order(node: exp.Expr, kind: PgType, *, c: bool) -> None:
     """Refuse to order by a type, or by a collation, that Spark does not order alike."""
-    if kind.name not in COMPARED - {"enum"}:
+    if kind.name not in ORDERED:
         raise NotProven(node, f"orders values of type {kind}", "order by a column of another type")
     if kind.name in TEXTS and not c:
         refuse_order(node)
 
 
 def _comparison(walk: Expressions, node: exp.Binary) -> Typed:
-    _check_nesting(node)
-    if isinstance(node.expression, exp.Any | exp.All):
-        return _any(walk, node)
+    check_nesting(node)
     operator = _COMPARISONS[type(node)]
+    if isinstance(node.expression, exp.Any | exp.All):
+        return _any(walk, node, operator)
+    if isinstance(node.expression, exp.Anonymous) and node.expression.name.lower() == "all":
+        # The parser reads all(array) as a call of a function.
+        return arrays.quantified(walk, node, operator, node.expression.expressions[0], every=True)
+    rows = subqueries.compared_rows(walk, node, operator, (node.this, node.expression))
+    if rows is not None:
+        return rows
+    durations = moments.duration_comparison(walk, node, operator)
+    if durations is not None:
+        return durations
     left, right = walk.of(node.this), walk.of(node.expression)
     a, b = sides(node, left, right, order=operator not in {"=", "<>"})
+    _check_different(node, a, b)
     return Typed(f"({a.sql} {operator} {b.sql})", BOOL)
 
 
-def _any(walk: Expressions, node: exp.Binary) -> Typed:
+def _any(walk: Expressions, node: exp.Binary, operator: str) -> Typed:
     inner = node.expression.this
     if isinstance(inner, exp.Paren):
         inner = inner.this
-    if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and isinstance(inner, exp.Array):
+    equal = isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any)
+    if equal and isinstance(inner, exp.Array) and inner.expressions:
         return _list(walk, node, node.this, inner.expressions)
-    if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and isinstance(inner, exp.Query):
-        return _subquery(walk, node, node.this, inner)
-    raise NotProven(node, "compares with any() or all()", "write in (...), or exists (...)")
+    if subqueries.is_query(inner):
+        return subqueries.quantified(walk, node, operator)
+    return arrays.quantified(walk, node, operator, inner, every=isinstance(node.expression, exp.All))
 
 
 def _null_safe(walk: Expressions, node: exp.Binary) -> Typed:
-    _check_nesting(node)
+    check_nesting(node)
+    operator = "is not distinct from" if isinstance(node, exp.NullSafeEQ) else "is distinct from"
+    rows = subqueries.compared_rows(walk, node, operator, (node.this, node.expression))
+    if rows is not None:
+        return rows
     a, b = sides(node, walk.of(node.this), walk.of(node.expression), order=False)
+    _check_different(node, a, b)
     equal = f"({a.sql} <=> {b.sql})"
     return Typed(equal if isinstance(node, exp.NullSafeEQ) else f"(not {equal})", BOOL)
 
 
 def _is(walk: Expressions, node: exp.Is) -> Typed:
-    _check_nesting(node)
+    check_nesting(node)
     found = walk.of(node.this)
     other = node.expression
     if isinstance(other, exp.Null):
+        if is_never_null(node.this):
+            raise NotProven(node, "tests a value that is never null", "leave the test out")
         return Typed(f"({found.sql} is null)", BOOL)
     if isinstance(other, exp.Boolean):
         return Typed(f"({truth(node, found).sql} is {'true' if other.this else 'false'})", BOOL)
@@ -94,90 +112,41 @@ def _is(walk: Expressions, node: exp.Is) -> Typed:
 
 
 def _in(walk: Expressions, node: exp.In) -> Typed:
-    _check_nesting(node)
-    query = node.args.get("query")
-    if query is not None:
-        return _subquery(walk, node, node.this, query.this if isinstance(query, exp.Subquery) else query)
+    check_nesting(node)
+    if subqueries.query_of(node) is not None:
+        return subqueries.membership(walk, node)
     if node.args.get("unnest") or node.args.get("field") or not node.expressions:
         raise NotProven(node, "uses in over an array", "write in (...) with values, or a subquery")
     return _list(walk, node, node.this, node.expressions)
 
 
 def _list(walk: Expressions, node: exp.Expr, left: exp.Expr, values: list[exp.Expr]) -> Typed:
-    if isinstance(left, exp.Tuple):
-        raise NotProven(node, "compares rows with in", "compare each column, or write exists (...)")
+    if subqueries.row(left) is not None:
+        tests = [subqueries.compared_rows(walk, node, "=", (left, one)) for one in values]
+        return Typed(f"({' or '.join(test.sql for test in tests if test is not None)})", BOOL)
+    constant = [one.find(exp.Column, exp.Query) is None for one in values]
+    if left.find(exp.Column, exp.Query) is None and any(constant) and not all(constant):
+        # PostgreSQL compares constants while it plans, and may then not compute the other values.
+        raise NotProven(node, "compares a constant with constants and other values", "compare it with the other values")
     value = walk.of(left)
     items = [walk.of(one) for one in values]
+    if value.type.name == "float4" and any(item.type.name in {*INTEGERS, "numeric"} for item in items):
+        # PostgreSQL compares with one number as float8, and with a list as float4.
+        raise NotProven(node, "compares float4 with a list of numbers", "cast it: x::float8 in (...)")
     pairs = [sides(node, value, item, order=False) for item in items]
     if len({pair[0].sql for pair in pairs}) == 1 and len({pair[0].type.name for pair in pairs}) == 1:
         return Typed(f"({pairs[0][0].sql} in ({', '.join(pair[1].sql for pair in pairs)}))", BOOL)
     return Typed(f"({' or '.join(f'{a.sql} = {b.sql}' for a, b in pairs)})", BOOL)
 
 
-def _subquery(walk: Expressions, node: exp.Expr, left: exp.Expr, query: exp.Expr) -> Typed:
-    if isinstance(left, exp.Tuple):
-        raise NotProven(node, "compares rows with in", "write exists (...) with a condition for each column")
-    if not isinstance(query, exp.Query):
-        raise NotProven(node, "uses in over an expression")
-    found = walk.scope.subquery(node, query)
-    if len(found.columns) != 1:
-        raise NotProven(node, f"compares with a subquery of {len(found.columns)} columns", "select one column")
-    value, item = walk.of(left), found.columns[0].value
-    a, b = sides(node, value, item, order=False)
-    if b.sql != item.sql:
-        found.columns[0] = found.columns[0].with_value(b)
-    return Typed(f"({a.sql} in ({found.render()}))", BOOL)
-
-
 def _between(walk: Expressions, node: exp.Between) -> Typed:
-    _check_nesting(node)
+    check_nesting(node)
     if node.args.get("symmetric"):
         raise NotProven(node, "uses between symmetric", "write two comparisons")
     value = walk.of(node.this)
     a, low = sides(node, value, walk.of(node.args["low"]), order=True)
     b, high = sides(node, value, walk.of(node.args["high"]), order=True)
     return Typed(f"({a.sql} >= {low.sql} and {b.sql} <= {high.sql})", BOOL)
-
-
-def _like(walk: Expressions, node: exp.Like | exp.ILike, escape: str = "\\") -> Typed:
-    _check_nesting(node)
-    value, pattern = walk.of(node.this), walk.of(node.expression)
-    if value.type.name == "unknown":
-        value = coerced(node, value, TEXT)
-    # like is the one operator of char(n) that sees its padding.
-    if value.type.name not in TEXTS or pattern.literal is None:
-        raise NotProven(node, "uses like with a pattern that is not a literal", "write the pattern as a literal")
-    text = pattern.literal
-    if escape in text or "\\" in text:
-        raise NotProven(
-            node, "escapes in a like pattern", "use strpos(x, 'text') > 0, left(x, n) = 'text', or = 'text'"
-        )
-    subject = value.sql
-    if isinstance(node, exp.ILike):
-        if not value.c:
-            raise NotProven(
-                node, "compares without case by the collation of the database", 'write x collate "C" ilike ...'
-            )
-        subject, text = lowered(subject), text.translate(str.maketrans(*_UPPER_TO_LOWER))
-    return Typed(f"({subject} like {text_literal(text)})", BOOL)
-
-
-def _escape(walk: Expressions, node: exp.Escape) -> Typed:
-    inner = node.this
-    if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(node.expression, exp.Literal):
-        raise NotProven(node, "uses escape")
-    found = _like(walk, inner, str(node.expression.this) or "\\")
-    return Typed(f"(not {found.sql})", BOOL) if inner.args.get("negate") else found
-
-
-def lowered(sql: str) -> str:
-    """Return text in lower case as collation C has it: ASCII only."""
-    return f"translate({sql}, '{_UPPER_TO_LOWER[0]}', '{_UPPER_TO_LOWER[1]}')"
-
-
-def uppered(sql: str) -> str:
-    """Return text in upper case as collation C has it."""
-    return f"translate({sql}, '{_UPPER_TO_LOWER[1]}', '{_UPPER_TO_LOWER[0]}')"
 
 
 def _connector(walk: Expressions, node: exp.And | exp.Or) -> Typed:
@@ -190,7 +159,13 @@ def _not(walk: Expressions, node: exp.Not) -> Typed:
     return Typed(f"(not {walk.condition(node.this)})", BOOL)
 
 
-def _check_nesting(node: exp.Expr) -> None:
+def _check_different(node: exp.Expr, left: Typed, right: Typed) -> None:
+    """Refuse to compare an expression with itself: Spark knows the result and does not show an error of it."""
+    if left.sql == right.sql and left.source is None and left.literal is None:
+        raise NotProven(node, "compares an expression with itself", "write is null or is not null")
+
+
+def check_nesting(node: exp.Expr) -> None:
     """Refuse operators whose order without parentheses is another one in PostgreSQL than the parser assumes."""
     below = [node.this, node.args.get("expression")]
     if any(isinstance(one, _RANGES) for one in below):
@@ -204,9 +179,6 @@ HANDLERS: Final[dict[type[exp.Expr], Any]] = {
     exp.Is: _is,
     exp.In: _in,
     exp.Between: _between,
-    exp.Like: _like,
-    exp.ILike: _like,
-    exp.Escape: _escape,
     exp.And: _connector,
     exp.Or: _connector,
     exp.Not: _not,

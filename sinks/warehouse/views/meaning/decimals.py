@@ -9,6 +9,7 @@ significant digits. Spark rounds a quotient once, to the scale of its type; so t
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from sqlglot import exp
@@ -23,6 +24,20 @@ _SIGNIFICANT: Final = 16  # NUMERIC_MIN_SIG_DIGITS
 _GROUP: Final = 4  # DEC_DIGITS: digits in one of numeric's own
 _SPARK_SCALE_MIN: Final = 6  # Spark cuts no scale below it
 _ROUND: Final = "write round(..., n) around the division: it gives the value a fixed scale"
+
+
+def decimal_literal(text: str) -> Typed | None:
+    """Return a number as a numeric, also one with an exponent; None if Spark's decimals cannot hold it."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        return None
+    shown = f"{value:f}" if abs(value.adjusted()) <= DIGITS_MAX else ""
+    whole, _, behind = shown.partition(".")
+    digits = max(len(whole.lstrip("0")) + len(behind), 1)
+    if not (whole + behind).isdigit() or digits > DIGITS_MAX:
+        return None
+    return Typed(f"cast({shown} as decimal({digits},{len(behind)}))", numeric(digits, len(behind)))
 
 
 def as_decimal(found: Typed) -> Typed:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from sqlglot import exp
 
-from sinks.warehouse.views.meaning import arithmetic, casts, conditions, functions, moments
-from sinks.warehouse.views.meaning.aggregates import aggregate, is_aggregate, ordered_aggregate, percentile
+from sinks.warehouse.views.meaning import (
+    arithmetic,
+    arrays,
+    bits,
+    casts,
+    conditions,
+    documents,
+    functions,
+    moments,
+    patterns,
+    regexes,
+    rounding,
+    subqueries,
+    texts,
+)
+from sinks.warehouse.views.meaning.aggregates import aggregate, is_aggregate, json_aggregate, ordered_aggregate
 from sinks.warehouse.views.meaning.coercion import common, unified
-from sinks.warehouse.views.meaning.pg_types import BOOL, INT4, INT8, INTEGERS, TEXT, UNKNOWN, numeric
+from sinks.warehouse.views.meaning.decimals import decimal_literal
+from sinks.warehouse.views.meaning.grouping import grouping
+from sinks.warehouse.views.meaning.percentiles import within_group
+from sinks.warehouse.views.meaning.pg_types import BOOL, FLOATS, INT4, INT8, INTEGERS, TEXT, UNKNOWN, PgType
+from sinks.warehouse.views.meaning.placement import FILTER, SELECT, WINDOW, Place, aggregated, check_window
 from sinks.warehouse.views.meaning.refusal import NotProven, as_written
 from sinks.warehouse.views.meaning.typed import NULL, Typed, text_literal
 from sinks.warehouse.views.meaning.windows import window
@@ -19,7 +38,7 @@ if TYPE_CHECKING:
 
 _INT4_MAX: Final = 2**31 - 1
 _INT8_MAX: Final = 2**63 - 1
-_LITERAL_DIGITS: Final = 28
+_EQUALITIES: Final = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
 
 
 class Expressions:
@@ -27,19 +46,43 @@ class Expressions:
 
     Attributes:
         scope: the inputs that its names mean.
+        place: the clause that it translates.
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, place: Place = SELECT) -> None:
         self.scope = scope
+        self.place = place
+
+    def at(self, place: Place) -> Expressions:
+        """Return one for another clause of the same SELECT."""
+        return Expressions(self.scope, place)
 
     def of(self, node: exp.Expr) -> Typed:
         """Return the translation of an expression. Raises NotProven."""
+        free, marks = len(self.scope.free), self.scope.marks()
+        found = self._translated(node)
+        if isinstance(node, _EQUALITIES) and len(marks) > 1:
+            subqueries.note_equality(self, node, marks)
+        if found.sql in self.scope.keys:
+            del self.scope.free[free:]
+            key = self.scope.keys[found.sql]
+            return replace(key, c=True) if found.c else key  # COLLATE "C" does not show in the text
+        return found
+
+    def filtering(self, node: exp.Expr) -> str:
+        """Return the condition of a filter: rows for which it is null are left out."""
+        inner = subqueries.inside(node)
+        if isinstance(inner, exp.And):
+            return f"({' and '.join(self.filtering(part) for part in inner.flatten(unnest=False))})"
+        return subqueries.filtered(self, inner) or self.condition(node)
+
+    def _translated(self, node: exp.Expr) -> Typed:
         kind = type(node)
         if kind in _HANDLERS:
             found: Typed = _HANDLERS[kind](self, node)
             return Typed(f"(not {found.sql})", BOOL) if node.args.get("negate") else found
-        if is_aggregate(node):
-            return aggregate(self, node, "")
+        if is_aggregate(node) or _is_json(node):
+            return self._aggregate(node)
         if isinstance(node, exp.Func):
             return functions.call(self, node)
         raise NotProven(node, f"uses {as_written(node)}, which is not known to be equal in Spark")
@@ -59,11 +102,10 @@ class Expressions:
             value = int(text)
             if value <= _INT8_MAX:
                 return Typed(str(value), INT4 if value <= _INT4_MAX else INT8, str(value))
-        whole, point, behind = text.partition(".")
-        if not (whole + behind).isdigit() or len(whole + behind) > _LITERAL_DIGITS or not point:
-            raise NotProven(node, f"uses the number {text[:60]}", "write it with digits and a point only")
-        digits = max(len(whole.lstrip("0")) + len(behind), len(behind), 1)
-        return Typed(f"cast({text} as decimal({digits},{len(behind)}))", numeric(digits, len(behind)))
+        number = decimal_literal(text)
+        if number is None:
+            raise NotProven(node, f"uses the number {text[:60]}", "write it with at most 38 digits")
+        return number
 
     def _boolean(self, node: exp.Boolean) -> Typed:
         return Typed("true" if node.this else "false", BOOL)
@@ -87,7 +129,7 @@ class Expressions:
 
     def _negative(self, node: exp.Neg) -> Typed:
         found = self.of(node.this)
-        if found.type.name not in {*INTEGERS, "numeric"}:
+        if found.type.name not in {*INTEGERS, *FLOATS, "numeric"}:
             raise NotProven(node, f"negates {found.type}", "cast it to numeric")
         if found.literal is not None and found.type.name in INTEGERS:
             return Typed(f"(-{found.sql})", found.type, f"-{found.literal}")
@@ -105,6 +147,9 @@ class Expressions:
         default = node.args.get("default")
         values.append(self.of(default) if default is not None else Typed(NULL, UNKNOWN))
         values, kind = unified(node, values)
+        if len(values) > 1 and values[-2].sql == values[-1].sql:
+            # Spark does not compute the last condition then, and does not show an error of it.
+            raise NotProven(node, "has the same value in the last two branches of case", "remove the last when")
         branches = " ".join(f"when {test} then {value.sql}" for test, value in zip(tests, values[:-1], strict=True))
         return Typed(f"case {branches} else {values[-1].sql} end", kind, c=any(value.c for value in values))
 
@@ -117,6 +162,17 @@ class Expressions:
         a, b = conditions.sides(node, left, right, order=False)
         if left.type.name == "unknown":
             left = common(node, [left, right])[0][0]
+            if left.type.name == "bpchar":
+                left = left.of(left.sql, PgType("bpchar"))  # without a length: the literal has no blanks at its end
+        names = {left.type.name, right.type.name}
+        if "cidr" in names:
+            raise NotProven(node, "uses nullif() of cidr, which becomes inet", "write case when x <> y then x end")
+        if "bpchar" in names and names - {"bpchar", "unknown"}:
+            raise NotProven(node, f"uses nullif() of {left.type} and {right.type}", "cast char(n) to text")
+        if left.type.name in {*INTEGERS, "numeric"} and names & {*FLOATS, "numeric"}:
+            left = common(node, [left, right])[0][0]  # PostgreSQL returns the operand of its operator
+        if left.type.name == "varchar":
+            left = left.of(left.sql, TEXT)  # PostgreSQL compares varchars as texts, and returns one
         kind = left.type.spark
         return left.of(f"case when {a.sql} = {b.sql} then cast(null as {kind}) else {left.sql} end", left.type)
 
@@ -125,39 +181,48 @@ class Expressions:
         conditions.check_order(node, kind, c=any(one.c for one in values))
         if kind.name == "bpchar":
             raise NotProven(node, "compares char(n)", "cast it to text")
-        name = "greatest" if isinstance(node, exp.Greatest) else "least"
-        return Typed(f"{name}({', '.join(one.sql for one in values)})", kind)
+        shown = ", ".join(one.sql for one in values)
+        if kind.name in FLOATS:
+            # Of 0 and -0 the first counts. For Spark, least(a, b) and least(b, a) are one expression.
+            return Typed(f"array_{'max' if isinstance(node, exp.Greatest) else 'min'}(array({shown}))", kind)
+        return Typed(f"{'greatest' if isinstance(node, exp.Greatest) else 'least'}({shown})", kind)
 
     def _filter(self, node: exp.Filter) -> Typed:
-        tail = f" filter (where {self.condition(node.expression.this)})"
-        if isinstance(node.this, exp.WithinGroup):
-            return percentile(self, node.this, tail)
-        return self._aggregate(node.this, tail)
+        return self._aggregate(node.this, node.expression.this)
 
-    def _aggregate(self, node: exp.Expr, tail: str) -> Typed:
-        if isinstance(node, exp.ArrayAgg | exp.GroupConcat):
-            return ordered_aggregate(self, node, tail)
-        if not is_aggregate(node):
-            raise NotProven(node, f"uses {as_written(node)} as an aggregate")
-        return aggregate(self, node, tail)
+    def _aggregate(self, node: exp.Expr, condition: exp.Expr | None = None) -> Typed:
+        """Translate an aggregate with its FILTER."""
 
-    def _ordered(self, node: exp.Expr) -> Typed:
-        return ordered_aggregate(self, node, "")
+        def make(inner: Expressions) -> Typed:
+            tail = f" filter (where {inner.at(FILTER).condition(condition)})" if condition is not None else ""
+            if isinstance(node, exp.WithinGroup):
+                return within_group(inner, node, tail)
+            if isinstance(node, exp.ArrayAgg | exp.GroupConcat):
+                return ordered_aggregate(inner, node, tail)
+            if _is_json(node):
+                return json_aggregate(inner, node, tail)
+            if not is_aggregate(node):
+                raise NotProven(node, f"uses {as_written(node)} as an aggregate")
+            return aggregate(inner, node, tail)
 
-    def _within(self, node: exp.WithinGroup) -> Typed:
-        return percentile(self, node, "")
+        return aggregated(self, node, make)
 
     def _window(self, node: exp.Window) -> Typed:
-        return window(self, node)
+        check_window(self, node)
+        return window(self.at(WINDOW), node)
+
+    def _grouping(self, node: exp.Grouping) -> Typed:
+        return grouping(self, node)
 
     def _scalar(self, node: exp.Subquery) -> Typed:
-        found = self.scope.subquery(node, node.this)
-        if len(found.columns) != 1:
-            raise NotProven(node, f"uses a subquery with {len(found.columns)} columns as a value", "select one column")
-        return Typed(f"({found.render()})", found.columns[0].value.type)
+        return subqueries.scalar(self, node, node.this)
 
     def _exists(self, node: exp.Exists) -> Typed:
-        return Typed(f"exists ({self.scope.subquery(node, node.this).render()})", BOOL)
+        return subqueries.exists(self, node)
+
+
+def _is_json(node: exp.Expr) -> TypeGuard[exp.Anonymous]:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "jsonb_agg"
 
 
 _OWN: Final[dict[type[exp.Expr], Any]] = {
@@ -174,9 +239,10 @@ _OWN: Final[dict[type[exp.Expr], Any]] = {
     exp.Greatest: Expressions._extreme,  # noqa: SLF001
     exp.Least: Expressions._extreme,  # noqa: SLF001
     exp.Filter: Expressions._filter,  # noqa: SLF001
-    exp.ArrayAgg: Expressions._ordered,  # noqa: SLF001
-    exp.GroupConcat: Expressions._ordered,  # noqa: SLF001
-    exp.WithinGroup: Expressions._within,  # noqa: SLF001
+    exp.ArrayAgg: Expressions._aggregate,  # noqa: SLF001
+    exp.GroupConcat: Expressions._aggregate,  # noqa: SLF001
+    exp.WithinGroup: Expressions._aggregate,  # noqa: SLF001
+    exp.Grouping: Expressions._grouping,  # noqa: SLF001
     exp.Window: Expressions._window,  # noqa: SLF001
     exp.Subquery: Expressions._scalar,  # noqa: SLF001
     exp.Exists: Expressions._exists,  # noqa: SLF001
@@ -184,9 +250,15 @@ _OWN: Final[dict[type[exp.Expr], Any]] = {
 _HANDLERS: Final[dict[type[exp.Expr], Any]] = {
     **_OWN,
     **conditions.HANDLERS,
-    **functions.HANDLERS,
+    **patterns.HANDLERS,
+    **texts.HANDLERS,
+    **regexes.HANDLERS,
+    **documents.HANDLERS,
     **casts.HANDLERS,
     **moments.HANDLERS,
     **arithmetic.HANDLERS,
+    **bits.HANDLERS,
+    **arrays.HANDLERS,
+    **rounding.HANDLERS,
 }
 """sqlglot's class -> its handler, which takes this class only."""

@@ -1,4 +1,4 @@
-"""Translates FROM: tables, subqueries, joins and LATERAL. Pure."""
+"""Translates FROM: tables, subqueries, rows, joins and LATERAL. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,14 @@ from typing import Final
 from sqlglot import exp
 
 from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.views.meaning.joins import Joined, joined
 from sinks.warehouse.views.meaning.pg_types import PgType
 from sinks.warehouse.views.meaning.refusal import NotProven
-from sinks.warehouse.views.meaning.relation import Relation
-from sinks.warehouse.views.meaning.scope import Input, Scope, folded
+from sinks.warehouse.views.meaning.relation import Relation, renamed
+from sinks.warehouse.views.meaning.row_sources import SERIES, rows_of
+from sinks.warehouse.views.meaning.scope import Input, Scope, Visible, folded, unique
 
-_JOINS: Final = {
-    ("", ""): "join",
-    ("", "INNER"): "join",
-    ("LEFT", ""): "left join",
-    ("LEFT", "OUTER"): "left join",
-    ("RIGHT", ""): "right join",
-    ("RIGHT", "OUTER"): "right join",
-    ("FULL", ""): "full join",
-    ("FULL", "OUTER"): "full join",
-    ("", "CROSS"): "cross join",
-}
-_JOIN_PARTS: Final = frozenset({"this", "side", "kind", "on"})
-_TABLE_PARTS: Final = frozenset({"this", "alias"})
+_TABLE_PARTS: Final = frozenset({"this", "alias", "joins"})
 
 Derived = Callable[[exp.Expr, Scope | None], Relation]
 
@@ -46,76 +36,145 @@ class Source:
     name: str = ""
 
 
-def from_clause(node: exp.Select, scope: Scope, sources: Mapping[str, Source], derived: Derived) -> str:
-    """Translate FROM with its joins, and add the inputs to the scope."""
-    first = node.args.get("from_")
-    if first is None:
-        return ""
-    if node.args.get("laterals"):
-        raise NotProven(node, "uses lateral in this form", "write cross join lateral (select ...) as x")
-    parts = [f" from {_input(first.this, scope, sources, derived)}"]
-    parts.extend(_join(join, scope, sources, derived) for join in node.args.get("joins") or ())
-    return "".join(parts)
+@dataclass(frozen=True, slots=True)
+class From:
+    """Translates the FROM of one SELECT.
 
+    Attributes:
+        scope: gets the inputs.
+        sources: tables and WITH queries by name.
+        derived: translates a subquery in a scope.
+    """
 
-def _join(join: exp.Join, scope: Scope, sources: Mapping[str, Source], derived: Derived) -> str:
-    if join.args.get("using") or str(join.args.get("method") or ""):
-        raise NotProven(join, "joins with using or natural", "write on a.x = b.x")
-    for key, value in join.args.items():
-        if value and key not in _JOIN_PARTS:
-            raise NotProven(join, f"joins with {key}", "write join ... on ...")
-    found = _input(join.this, scope, sources, derived)
-    side, kind = str(join.args.get("side") or "").upper(), str(join.args.get("kind") or "").upper()
-    on = join.args.get("on")
-    if not side and not kind and on is None:
-        return f", {found}"
-    word = _JOINS.get((side, kind))
-    if word is None or (on is None) != (kind == "CROSS"):
-        raise NotProven(join, f"uses {side} {kind} join".lower(), "write join, left join, right join, full join ... on")
-    if on is None:
-        return f" cross join {found}"
-    from sinks.warehouse.views.meaning.expressions import Expressions
+    scope: Scope
+    sources: Mapping[str, Source]
+    derived: Derived
 
-    return f" {word} {found} on {Expressions(scope).condition(on)}"
+    def clause(self, node: exp.Select) -> str:
+        """Translate FROM with its joins, and add the inputs to the scope."""
+        first = node.args.get("from_")
+        if first is None:
+            return ""
+        if node.args.get("laterals"):
+            raise NotProven(node, "uses lateral in this form", "write cross join lateral (select ...) as x")
+        items: list[Joined] = []
+        current = self._item(first.this, items)
+        for join in node.args.get("joins") or ():
+            if _is_comma(join):
+                items.append(current)
+                current = self._item(join.this, items)
+            else:
+                current = self._join(current, join, items)
+        items.append(current)
+        self.scope.inputs = [one for item in items for one in item.inputs]
+        self.scope.visible = [one for item in items for one in item.visible]
+        aliases = [one.alias for one in self.scope.inputs]
+        if not unique(aliases):
+            twice = next(alias for alias in aliases if aliases.count(alias) > 1)
+            raise NotProven(node, f"two inputs are named {twice}", "rename one: ... as name")
+        return " from " + ", ".join(item.sql for item in items)
 
+    def _join(self, left: Joined, join: exp.Join, before: list[Joined]) -> Joined:
+        right = self._item(join.this, [*before, left])
+        return joined(self.scope, left, right, join)
 
-def _input(node: exp.Expr, scope: Scope, sources: Mapping[str, Source], derived: Derived) -> str:
-    """Translate one input, and add it to the scope."""
-    alias = node.args.get("alias")
-    if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-        found, text = _table(node, sources)
-    elif isinstance(node, exp.Subquery | exp.Lateral):
+    def _item(self, node: exp.Expr, before: list[Joined]) -> Joined:
+        """Translate one input, with joins that are inside of it; `before` is what LATERAL sees."""
+        inside = node
+        while isinstance(inside, exp.Subquery) and isinstance(inside.this, exp.Subquery | exp.Table):
+            inside = inside.this
+        if isinstance(inside, exp.Table) and inside is not node:
+            if node.args.get("alias") is not None or node.args.get("joins"):
+                raise NotProven(node, "names a join in parentheses", "name its tables, and remove the name of the join")
+            found = self._item(inside, before)
+            return Joined(f"({found.sql})", found.inputs, found.visible)
+        found = self._single(node, before)
+        joins = node.args.get("joins") or ()
+        for join in joins:
+            found = self._join(found, join, before)
+        return Joined(f"({found.sql})", found.inputs, found.visible) if joins else found
+
+    def _single(self, node: exp.Expr, before: list[Joined]) -> Joined:
         lateral = isinstance(node, exp.Lateral)
-        inner = node.this.this if lateral and isinstance(node.this, exp.Subquery) else node.this
-        if not isinstance(inner, exp.Query) or isinstance(inner, exp.Table) or alias is None:
-            raise NotProven(node, "uses this input", "write (select ...) as name; joins without parentheses")
-        relation = derived(inner, scope if lateral else scope.above)
-        from sinks.warehouse.views.meaning.queries import name_columns
+        core = node.this if isinstance(node, exp.Lateral) else node
+        alias = node.args.get("alias")
+        if isinstance(core, exp.Table) and isinstance(core.this, exp.Identifier) and not lateral:
+            return self._table(core)
+        scope = self.scope.of([one for item in before for one in item.inputs], _visible(before))
+        series = core.this if isinstance(core, exp.Table) else core
+        if isinstance(series, exp.Unnest | SERIES):
+            return rows_of(scope, node, series)
+        inner = core.this if isinstance(core, exp.Subquery) else core
+        if not isinstance(inner, exp.Query | exp.Values) or isinstance(inner, exp.Table):
+            shown = core.sql("postgres", comments=False)[:60]
+            raise NotProven(node, f"reads from {shown}", "read a table or a subquery; compute rows in PostgreSQL")
+        if alias is None:
+            raise NotProven(node, "reads a subquery without a name", "write (select ...) as name")
+        return self._derived(node, inner, scope if lateral else self.scope.above)
 
-        name_columns(node, relation, [folded(one) for one in alias.columns])
-        columns = {one.name: one.value.type for one in relation.columns}
-        found = Input(folded(alias.this), columns)
-        text = f"{'lateral ' if lateral else ''}({relation.render()}) as {quoted(found.alias)}"
-    else:
-        shown = node.sql("postgres", comments=False)[:60]
-        raise NotProven(node, f"reads from {shown}", "read a table or a subquery; compute rows in PostgreSQL")
-    if any(one.alias == found.alias for one in scope.inputs):
-        raise NotProven(node, f"two inputs are named {found.alias}", "rename one: ... as name")
-    scope.inputs.append(found)
-    return text
+    def _derived(self, node: exp.Expr, inner: exp.Expr, above: Scope | None) -> Joined:
+        alias = node.args["alias"]
+        relation = self.derived(inner, above)
+        relation = named(node, relation, [folded(one) for one in alias.columns])
+        found = Input(folded(alias.this), {one.name: one.value.type for one in relation.columns})
+        lateral = "lateral " if isinstance(node, exp.Lateral) else ""
+        sql = f"{lateral}({relation.render()}) as {quoted(found.alias)}"
+        return Joined(
+            sql, [found], [Visible(one.name, found) for one in relation.columns if one.name], lateral=bool(lateral)
+        )
+
+    def _table(self, node: exp.Table) -> Joined:
+        for key, value in node.args.items():
+            if value and key not in _TABLE_PARTS:
+                raise NotProven(node, f"reads a table with {key}", "read the table alone")
+        name, alias = folded(node.this), node.args.get("alias")
+        source = self.sources.get(name)
+        if source is None:
+            raise NotProven(
+                node, f"types of the columns of {name} are not known yet", "they are known after the next cut"
+            )
+        shown = folded(alias.this) if alias is not None else name
+        found = Input(shown, None, {}, name if source.name else "", source.name or name)
+        if source.columns is not None:
+            found.columns, found.hidden = dict(source.columns), dict(source.hidden)
+        _rename(node, found, [folded(one) for one in alias.columns] if alias is not None else [])
+        sql = quoted(name) if shown == name else f"{quoted(name)} as {quoted(shown)}"
+        visible = (
+            [Visible(one, found) for one in found.columns if one] if found.columns is not None else [Visible("", found)]
+        )
+        return Joined(sql, [found], visible)
 
 
-def _table(node: exp.Table, sources: Mapping[str, Source]) -> tuple[Input, str]:
-    for key, value in node.args.items():
-        if value and key not in _TABLE_PARTS:
-            raise NotProven(node, f"reads a table with {key}", "read the table alone")
-    name, alias = folded(node.this), node.args.get("alias")
-    source = sources.get(name)
-    if source is None:
-        raise NotProven(node, f"types of the columns of {name} are not known yet", "they are known after the next cut")
-    if alias is not None and alias.columns:
-        raise NotProven(node, "renames the columns of a table", "rename them in select: ... as name")
-    shown = folded(alias.this) if alias is not None else name
-    columns = None if source.columns is None else dict(source.columns)
-    found = Input(shown, columns, dict(source.hidden), name if source.name else "", source.name or name)
-    return found, quoted(name) if shown == name else f"{quoted(name)} as {quoted(shown)}"
+def _rename(node: exp.Expr, found: Input, names: list[str]) -> None:
+    """Give the first columns of a table the names of its alias."""
+    if not names:
+        return
+    if found.columns is None:
+        raise NotProven(node, "renames the columns of a view in Spark SQL", "rename them in select: ... as name")
+    if len(names) > len(found.columns):
+        raise NotProven(node, f"names more columns than {found.name} has", "remove names")
+    renamed = [*names, *list(found.columns)[len(names) :]]
+    if not unique(renamed):
+        raise NotProven(node, "has two columns with the same name", "rename one in the alias")
+    found.names = dict(zip(renamed, found.columns, strict=True))
+    found.columns = dict(zip(renamed, found.columns.values(), strict=True))
+
+
+def _is_comma(join: exp.Join) -> bool:
+    """Whether a comma joins it; the parser sets `pivots` for the word JOIN only."""
+    return "pivots" not in join.args and not any(join.args.get(key) for key in ("side", "kind", "method"))
+
+
+def _visible(items: list[Joined]) -> list[Visible]:
+    return [one for item in items for one in item.visible]
+
+
+def named(node: exp.Expr, found: Relation, names: list[str]) -> Relation:
+    """Give the first columns of a query these names. Raises NotProven if two are the same."""
+    if len(names) > len(found.columns):
+        raise NotProven(node, "names more columns than its query has", "remove names")
+    found = renamed(found, [*names, *(one.name for one in found.columns[len(names) :])])
+    listed = [one.name for one in found.columns if one.name]
+    if not unique(listed):
+        raise NotProven(node, "has two columns with the same name", "rename one: ... as name")
+    return found

@@ -80,6 +80,7 @@ TIMESTAMP: Final = PgType("timestamp")
 TIMESTAMPTZ: Final = PgType("timestamptz")
 BYTEA: Final = PgType("bytea")
 UUID: Final = PgType("uuid")
+JSONB: Final = PgType("jsonb")
 UNKNOWN: Final = PgType("unknown")
 LAKE: Final = PgType("lake")
 
@@ -88,8 +89,16 @@ INTEGERS: Final = {"int2": 5, "int4": 10, "int8": 19}
 FLOATS: Final = frozenset({"float4", "float8"})
 TEXTS: Final = frozenset({"text", "varchar", "bpchar"})
 TIMES: Final = frozenset({"date", "timestamp", "timestamptz"})
-COMPARED: Final = frozenset({*INTEGERS, *FLOATS, *TEXTS, *TIMES, "numeric", "bool", "bytea", "uuid", "enum"})
-"""Types whose values are known to be equal in Spark where they are equal in PostgreSQL, and ordered alike."""
+ORDERED: Final = frozenset({*INTEGERS, *FLOATS, *TEXTS, *TIMES, "numeric", "bool", "bytea", "uuid"}) | {
+    *("time", "macaddr", "macaddr8", "bit", "varbit")
+}
+"""Types whose values Spark compares and orders as PostgreSQL does. The last ones are text in the lake, in one form."""
+COMPARED: Final = ORDERED | {
+    *("enum", "inet", "cidr", "timetz", "money", "oid", "xid8", "pg_lsn"),
+    *("int4range", "int8range", "daterange", "tsrange", "tstzrange"),
+    *("int4multirange", "int8multirange", "datemultirange", "tsmultirange", "tstzmultirange"),
+}
+"""Types whose values are equal in Spark exactly where they are equal in PostgreSQL. A numrange has several texts."""
 
 Columns = Mapping[str, PgType]
 """Columns of a table in its order."""

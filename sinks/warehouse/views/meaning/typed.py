@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -51,3 +52,21 @@ def column(*parts: str) -> str:
 def raising(message: str, kind: str) -> str:
     """Return an expression that fails when it is computed."""
     return f"cast(raise_error({text_literal(message)}) as {kind})"
+
+
+def named(sql: str, name: str, template: str) -> str:
+    """Return an expression over a value that is computed once; the template uses its name."""
+    return f"element_at(transform(array({sql}), {name} -> {template}), 1)"
+
+
+def once(form: str, arguments: Sequence[Typed]) -> str:
+    """Return SQL of a template in which each argument is computed once, however often it occurs."""
+    if all(form.count(f"{{{place}}}") < 2 or _is_simple(one) for place, one in enumerate(arguments)):
+        return form.format(*(one.sql for one in arguments))
+    row = ", ".join(f"'f{place}', {one.sql}" for place, one in enumerate(arguments))
+    value = form.format(*(f"y__.f{place}" for place in range(len(arguments))))
+    return named(f"named_struct({row})", "y__", value)
+
+
+def _is_simple(one: Typed) -> bool:
+    return one.source is not None or one.literal is not None

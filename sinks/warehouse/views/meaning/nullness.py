@@ -1,0 +1,39 @@
+"""Finds expressions that are never null. Spark does not compute one to know that, so an error of it is lost. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+_NEVER: Final = (
+    *(exp.Literal, exp.Boolean, exp.Count, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Exists),
+    *(exp.Array, exp.Concat, exp.Format),  # whatever the operands are
+)
+_NEVER_BY_NAME: Final = frozenset({"jsonb_build_array", "jsonb_build_object"})
+_MAYBE: Final = (exp.Column, exp.Null, exp.Nullif, exp.Query, exp.Subquery, exp.AggFunc, exp.Window)
+
+
+def is_never_null(node: exp.Expr) -> bool:
+    """Whether Spark knows, without computing it, that an expression has a value in every row."""
+    if isinstance(node, _NEVER):
+        return True
+    if isinstance(node, _MAYBE):
+        return False
+    if isinstance(node, exp.Anonymous) and node.name.lower() in _NEVER_BY_NAME:
+        return True
+    if isinstance(node, exp.Case):
+        default = node.args.get("default")
+        values = [branch.args["true"] for branch in node.args["ifs"]]
+        # Spark may know which branch a condition without columns takes.
+        known = any(branch.this.find(exp.Column) is None for branch in node.args["ifs"])
+        return default is not None and (any if known else all)(map(is_never_null, [*values, default]))
+    if isinstance(node, exp.Coalesce | exp.Greatest | exp.Least):
+        return any(map(is_never_null, [node.this, *node.expressions]))
+    if isinstance(node, exp.ConcatWs):
+        return is_never_null(node.expressions[0])
+    if isinstance(node, exp.Bracket) and isinstance(made := node.this.unnest(), exp.Array):
+        # A slice, or an element: which one may be known.
+        return isinstance(node.expressions[0], exp.Slice) or any(map(is_never_null, made.expressions))
+    parts = [part for part in node.iter_expressions() if not isinstance(part, exp.DataType | exp.Identifier | exp.Var)]
+    return bool(parts) and all(map(is_never_null, parts))

@@ -1,0 +1,1 @@
+"""TPC-H: the specification's tables and queries, its data, and changes like its refresh functions."""
