@@ -30,10 +30,12 @@ def checkup(config: Config, settings: Warehouse) -> Iterator[StoreFinding]:
             yield StoreFinding("warning", "view", f"view {view} is left behind: {state.reason}", "cdc views list")
     for view, failure in sorted(current.unbuilt.items()) if current is not None else ():
         yield StoreFinding("warning", "view", f"view {view} has no rows yet: {failure.reason}", "cdc views list")
-    views = views_of(settings)
-    if views:
-        sent = sum(view.header.publish for view in views)
-        yield StoreFinding("ok", "views", f"{len(views)} views in {settings.views}, {sent} published as topics")
+    files = views_of(settings)
+    for error in files.refused.values():
+        yield StoreFinding("error", "view", f"{error.reason}; other views go on", "cdc views list")
+    if files.views:
+        sent = sum(view.header.publish for view in files.views)
+        yield StoreFinding("ok", "views", f"{len(files.views)} views in {settings.views}, {sent} published as topics")
 
 
 def has_views(settings: Warehouse) -> bool:
@@ -44,7 +46,7 @@ def has_views(settings: Warehouse) -> bool:
 
 def published(settings: Warehouse) -> list[str]:
     """Return the names of the views that are published as topics. Raises ViewRefused."""
-    return [view.name for view in views_of(settings) if view.header.publish]
+    return [view.name for view in views_of(settings).views if view.header.publish]
 
 
 def _folder(folder: Path) -> Iterator[StoreFinding]:

@@ -139,7 +139,8 @@ def failed(store: ManifestStore, error: SparkFailed, settings: Warehouse, view: 
         store: holds the open cut.
         error: the failure.
         settings: of the sink.
-        view: the view that was being computed; empty if none.
+        view: the views that were being computed, joined by commas; empty if none. After several, the next attempt
+            computes one at a time, so that one name is left.
 
     Raises:
         LakeOverloaded: the cut failed `FAILURES_MAX` times.

@@ -33,7 +33,7 @@ from sinks.warehouse.cut_views import CutViews
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.cut_position import START, CutPosition, Partition
-from sinks.warehouse.lake.layout import split_beside
+from sinks.warehouse.lake.layout import is_beside, split_beside
 from sinks.warehouse.lake.manifest import Pending, TableState
 from sinks.warehouse.lake.old_sums import drop_old_sums
 from sinks.warehouse.lake.restore_check import check_newest
@@ -85,7 +85,7 @@ class LakeDriver:
         self._left: frozenset[str] = frozenset()  # view tables that no kept cut names but a topic still depends on
         self._schemas: _Schemas = {}
         self._schemas_at = -1
-        self._views = CutViews(parts)
+        self._views = CutViews(parts, self._manifest)
         self._size = CutSize(parts.settings)
         self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader)
 
@@ -212,7 +212,7 @@ class LakeDriver:
             merged=span.merged,
             seconds=round(took_s, 3),
         )
-        parts.observer.published(published_cut(self._manifest, self._views.behind), records=span.records, took_s=took_s)
+        parts.observer.published(published_cut(self._manifest), records=span.records, took_s=took_s)
         self._views.publish(self._manifest)  # 7
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()
@@ -311,8 +311,9 @@ class LakeDriver:
 
     def _forget(self, choice: Choice, commit: CutCommit) -> None:
         """Leave unwanted tables and views out of the cut: they would soon be older than the manifest."""
-        views = {view.name for view in self._parts.views}
-        gone = {name for name in commit.views if split_beside(name)[0] not in views}
+        gone = {name for name in commit.views if split_beside(name)[0] not in self._views.names}
+        for name in sorted(name for name in gone if not is_beside(name)):
+            log.get().warning("view_removed", view=name, reason="its file is gone")
         commit.forget(commit.tables.keys() - choice.lake_tables, gone)
 
     def _describe(self, choice: Choice, schemas: _Schemas, commit: CutCommit) -> None:
@@ -428,8 +429,12 @@ def _offsets(name: str, span: Span) -> dict[Partition, int]:
 
 def type_name(column: SchemaColumn) -> str:
     """Return a column's type for views: a user's type has a name that says nothing, unless it is an enum."""
+    if column.encoding == "json_value":
+        return f"{column.type} as a value"  # Spark wrote its text, whose numbers differ from PostgreSQL's
     if column.type_oid < _FIRST_USER_OID:
         return column.type
+    if column.encoding == "string" and column.type.rpartition(".")[2] == "citext":
+        return "citext"
     return column.kind or f"user type {column.type}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from cdc.errors import ViewRefused
 from cdc.lsn import Lsn
 from cdc.telemetry.lake_status import PublishedCut
 from sinks.warehouse.lake.manifest import Manifest
@@ -37,9 +38,10 @@ class Unobserved:
         """See `LakeObserver`."""
 
 
-def published_cut(manifest: Manifest, behind: Mapping[str, str]) -> PublishedCut:
-    """Return what is reported of a manifest. `behind` has the reasons for views that were never in a manifest."""
-    missing = {name: reason for name, reason in behind.items() if reason and name not in manifest.views}
+def published_cut(manifest: Manifest, refused: Mapping[str, ViewRefused] | None = None) -> PublishedCut:
+    """Return what is reported of a manifest. `refused` has files of views that no cut has reported yet."""
+    missing = {name: error.reason for name, error in (refused or {}).items() if name not in manifest.views}
+    missing |= {name: unbuilt.reason for name, unbuilt in manifest.unbuilt.items()}
     return PublishedCut(
         number=manifest.cut,
         end_lsn=Lsn(manifest.end_lsn),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cdc.clock import Clock
 from cdc.config.settings import Warehouse
+from cdc.errors import ViewRefused
 from cdc.kafka.log_reader import LogReader
 from sinks.warehouse.lake.committer import Committer
 from sinks.warehouse.lake.fence import Fence
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class LakeParts:
     """What a driver consists of. `closing` closes what was opened for it.
 
-    `keep_spark` leaves the Spark session open for the next driver of this process.
+    `views` and `refused` are those of the files (`ViewFiles`). `keep_spark` leaves the Spark session open for the next
+    driver of this process.
     """
 
     name: str
@@ -40,6 +42,7 @@ class LakeParts:
     committer: Committer
     fence: Fence
     views: Sequence[View]
+    refused: Mapping[str, ViewRefused] = field(default_factory=dict)
     clock: Clock
     texts: TextStore
     topics: ViewTopics | None = None

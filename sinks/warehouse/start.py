@@ -35,13 +35,13 @@ from sinks.warehouse.lake_observer import LakeObserver, Unobserved, published_cu
 from sinks.warehouse.log.java_kafka_options import PREFIX, spark_options
 from sinks.warehouse.parts import LakeParts
 from sinks.warehouse.read.lake_reader import At, Lake
-from sinks.warehouse.read.view_check import ViewReport, check_views
+from sinks.warehouse.read.view_check import ViewReport, check_views, without_rows
 from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
 from sinks.warehouse.spark.storage_options import check_connector
 from sinks.warehouse.topics.view_topics import ViewTopics
 from sinks.warehouse.verify.mirror_check import MirrorReport, Verification, verify_mirrors
-from sinks.warehouse.views.definition import View, views_of
-from sinks.warehouse.views.generations import TextStore
+from sinks.warehouse.views.definition import ViewFiles, ordered, views_of
+from sinks.warehouse.views.generations import TextStore, usable
 from sinks.warehouse.warm_up import warm_up
 
 _LOCK_FILE: Final = "lock"
@@ -65,7 +65,7 @@ def start(
             closing.enter_context(_locked(location.folder))
         store = ManifestStore(location)
         check_owner(store.current(), config.name, location)
-        views = views_of(settings)
+        files = views_of(settings)
         reader = closing.enter_context(LogReader(config.kafka, client_id=f"{config.name}.sink.{sink}.reader"))
         if store.current() is None:
             with waiting_for_capture(reader, config.name, lambda: False):
@@ -80,8 +80,8 @@ def start(
         check_connector(spark, location)
         warm_up(spark)
         current = store.current()
-        observer.opened(published_cut(current, {}) if current else None)
-        log.get().info("lake_opened", path=str(location), cut=current.cut if current else 0, views=len(views))
+        observer.opened(published_cut(current, files.refused) if current else None)
+        log.get().info("lake_opened", path=str(location), cut=current.cut if current else 0, views=len(files.views))
         return LakeDriver(
             LakeParts(
                 name=config.name,
@@ -93,7 +93,8 @@ def start(
                 store=store,
                 committer=DeltaRs(location),
                 fence=fence,
-                views=views,
+                views=files.views,
+                refused=files.refused,
                 texts=TextStore(location),
                 topics=ViewTopics(
                     config.name,
@@ -135,16 +136,20 @@ def verify(
 
 
 def check(
-    location: Location, views: Sequence[View], names: Sequence[str], *, at: At, machine: Machine, progress: Progress
+    location: Location, files: ViewFiles, names: Sequence[str], *, at: At, machine: Machine, progress: Progress
 ) -> tuple[int, list[ViewReport]]:
     """Compare views with their queries at a cut; all views if `names` is empty. Raises UsageError, SinkBehind."""
     lake = Lake(location)
     manifest = lake.manifest(at)
+    found = usable(files, manifest.views, TextStore(location))
+    views, cycles = ordered(found.views)
+    problems = found.problems(manifest.views) | {name: error.reason for name, error in cycles.items()}
+    without_rows(manifest, names, problems)  # before Spark, which starts slowly
     with ExitStack() as closing:
         spark = open_session(SparkOptions(scratch=machine.cache / "spark"), machine=machine, progress=progress)
         closing.callback(close_session, spark)
         check_connector(spark, location)
-        return manifest.cut, check_views(spark, lake, manifest, views, names)
+        return manifest.cut, check_views(spark, lake, manifest, views, names, problems)
     raise AssertionError("unreachable")
 
 

@@ -28,6 +28,7 @@ from tests.bench.routing import measure_pruner, measure_routing
 from tests.bench.search import measure_search
 from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
+from tests.bench.tpch import measure_sizes
 from tests.bench.verifying import measure_verify
 from tests.bench.viewfreshness import measure_view_freshness
 from tests.bench.views import measure_views, summary
@@ -49,7 +50,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
     only = (
         *("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify"),
-        *("outbox", "routing", "pruner", "views", "view-freshness", "debezium"),
+        *("outbox", "routing", "pruner", "views", "view-freshness", "tpch", "debezium"),
     )
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
@@ -103,6 +104,8 @@ def main() -> int:
     if options.only in {None, "views"}:
         with tempfile.TemporaryDirectory() as folder:
             result["views"] = summary(measure_views(Path(folder)))
+    if options.only == "tpch":
+        result["tpch"] = measure_sizes()
     if options.only in {None, "view-freshness"}:
         with tempfile.TemporaryDirectory() as folder:
             result["view_freshness"] = measure_view_freshness(Path(folder), options.orders, 500, 3 * options.seconds)

@@ -234,7 +234,7 @@ def test_sql_of_a_view_is_printed_as_written_or_as_run(tmp_path: Path, call: Cal
     assert call("views", "sql", "v", "--views", tmp_path) == (EXIT_OK, text, "")
     document = json.loads(call("views", "sql", "v", "--views", tmp_path, "--json")[1])
     assert (document["dialect"], document["late"], document["sql"]) == ("postgres", "correct", text)
-    assert "available: v" in call("views", "sql", "w", "--views", tmp_path)[2]
+    assert "known names: v" in call("views", "sql", "w", "--views", tmp_path)[2]
 
 
 def test_lake_and_views_come_from_the_configuration(lake: SmallLake, tmp_path: Path, call: Call) -> None:
@@ -270,6 +270,39 @@ def test_a_view_whose_first_build_failed_is_listed_with_its_reason(tmp_path: Pat
     )
     assert code != EXIT_OK
     assert "wrong has no rows yet: wrong.sql, line 1: there is no column x" in " ".join(err.split())
+
+
+def test_a_file_that_cannot_be_used_is_shown_with_its_reason_and_hides_no_other(tmp_path: Path, call: Call) -> None:
+    lake = SmallLake(tmp_path)
+    lake.view("good", pa.table({"n": [1]}))
+    lake.view("edited", pa.table({"n": [1]}))
+    lake.unbuilt["good~2"] = Unbuilt(reason="good.sql, line 1: column m does not exist", text="")
+    lake.publish()
+    views, config = tmp_path / "files", tmp_path / "cdc.toml"
+    views.mkdir()
+    files = {"good": "select 1 as n", "wrong": "select (1 as n", "new": "select 1 as n"}
+    files["edited"] = "-- plann: auto\nselect 1 as n"
+    for name, sql in files.items():
+        (views / f"{name}.sql").write_text(sql, encoding="utf-8")
+    config.write_text(
+        'name = "shop"\nsource.dsn = "dbname=shop"\nkafka.bootstrap = "localhost:9092"\n'
+        f'[sinks.lake]\nkind = "warehouse"\npath = "{lake.path}"\nviews = "{views}"\n',
+        encoding="utf-8",
+    )
+
+    listed = {view["name"]: view["reason"] for view in json.loads(call("views", "list", "-c", config, "--json")[1])}
+    assert listed.keys() == {"good", "good~2", "edited", "wrong", "new"}
+    assert (listed["good"], listed["new"]) == (None, "not published yet")
+    assert "edited.sql, line 1: unknown setting plann; did you mean plan?" in listed["edited"]
+    assert "wrong.sql, line 1, column 14: is not valid SQL" in listed["wrong"]
+
+    for command in ("show", "explain", "plan", "sql"):
+        code, _, err = call("views", command, "wrong", "-c", config)
+        assert (code, "wrong.sql, line 1, column 14: is not valid SQL" in err) == (EXIT_OPERATOR, True)
+    assert call("views", "show", "edited", "-c", config)[0] == EXIT_OK, "its last rows stay readable"
+    assert call("views", "sql", "good", "-c", config)[1] == "select 1 as n\n"
+    assert "restart it" in call("views", "show", "new", "-c", config)[2]
+    assert "the new version good~2 has no rows: good.sql" in call("views", "compare", "good", "-c", config)[2]
 
 
 @pytest.mark.parametrize("nested", [False, True])

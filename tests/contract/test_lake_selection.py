@@ -59,8 +59,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "v.sql").write_text(f"select id, n as {name} from orders")
     configure(tmp_path, "near")
 
-    def check(location: Any, views: Any, *_: Any, **__: Any) -> tuple[int, list[Any]]:
-        assert [view.sql for view in views] == [f"select id, n as {Path(location.root).name[:-5]} from orders"]
+    def check(location: Any, files: Any, *_: Any, **__: Any) -> tuple[int, list[Any]]:
+        assert [view.sql for view in files.views] == [f"select id, n as {Path(location.root).name[:-5]} from orders"]
         return 1, []
 
     monkeypatch.setattr(app, "check_lake_views", check)

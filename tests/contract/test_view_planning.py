@@ -75,7 +75,7 @@ def test_plan_shows_key_sources_and_what_was_decided(
     assert planned("total")["plans"]["affected"] == {"possible": False, "reason": why}
     assert planned("by_customer")["key"] == ["customer"]
     assert run(["views", "plan", "other", "--views", str(views), "--lake", str(lake.path)]) == EXIT_USAGE
-    assert "known views: by_customer, regions, total" in capsys.readouterr().err
+    assert "known names: by_customer, regions, total" in capsys.readouterr().err
 
     sha = next(view.sha for view in bind(load_views(views), list(lake.tables)) if view.name == "regions")
     assert decided("", sha) == {"possible": True, "reason": None}

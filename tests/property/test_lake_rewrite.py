@@ -43,9 +43,15 @@ def test_rows_are_those_of_a_dict_and_stated_ranges_hold_all_of_them(
         files: dict[str, FileRange] = {}
         model: dict[Any, int] = {}
         for changes in batches:
-            before = dict(files)
-            apply(rewrite(_target(folder, kind, files, file_rows), _batch(kind, changes)), files, "k", kind)
+            before, old = dict(files), dict(model)
+            merged = rewrite(_target(folder, kind, files, file_rows), _batch(kind, changes))
+            apply(merged.actions, files, "k", kind)
             model = {key: value for key, value in {**model, **changes}.items() if value is not None}
+
+            if model.keys() == old.keys():
+                assert merged.columns == frozenset({"v"} if model != old else ())
+            else:
+                assert merged.columns is None
 
             found = {name: pq.read_table(Path(folder) / name) for name in files}
             rows = [row for table in found.values() for row in table.to_pylist()]
@@ -64,14 +70,17 @@ def test_file_without_a_key_of_the_batch_stays_and_new_keys_behind_the_end_make_
     with tempfile.TemporaryDirectory() as folder:
         files: dict[str, FileRange] = {}
         apply(
-            rewrite(_target(folder, kind, files, 4), _batch(kind, dict.fromkeys(range(0, 20, 2), 0))), files, "k", kind
+            rewrite(_target(folder, kind, files, 4), _batch(kind, dict.fromkeys(range(0, 20, 2), 0))).actions,
+            files,
+            "k",
+            kind,
         )
         large = {name: FileRange(name, 1 << 30, file.rows, file.low, file.high) for name, file in files.items()}
         first = min(large.values(), key=lambda file: file.low)
 
         files = dict(large)
         target = Target(**{**_fields(_target(folder, kind, files, 4)), "file_bytes": 1 << 30})
-        apply(rewrite(target, _batch(kind, {0: 1, 1: 1, 99: 1, 7: None})), files, "k", kind)
+        apply(rewrite(target, _batch(kind, {0: 1, 1: 1, 99: 1, 7: None})).actions, files, "k", kind)
 
         assert large.keys() - files.keys() == {first.path}
         fresh = [pq.read_table(Path(folder) / name)["k"].to_pylist() for name in sorted(files.keys() - large.keys())]

@@ -10,10 +10,11 @@ from sinks.warehouse.planner.plan import plan_view
 from tests.property.obligations import VIEW_IS_QUERY, Violation
 from tests.property.view_mutants import MUTANTS
 from tests.property.viewqueries import Query
-from tests.property.viewshapes import BY_KEYS, OVER_VIEWS, RECOMPUTED
+from tests.property.viewshapes import BY_KEYS, CONSTANTS, FIRST_ROWS, OVER_VIEWS, RECOMPUTED
 from tests.property.viewworld import Kept, relations
 
 _PARTS = 5
+SHAPES = {**BY_KEYS, **FIRST_ROWS, **CONSTANTS}
 seeds = st.integers(0, 1 << 30)
 
 
@@ -53,6 +54,25 @@ def test_views_over_views_are_kept_by_the_rows_that_changed_in_those(seed: int) 
     assert set(kept.recomputed) <= {"v_total"}
 
 
+@settings(max_examples=4)
+@given(seed=seeds)
+def test_first_rows_are_kept_by_keys_and_are_what_their_query_gives(seed: int) -> None:
+    kept = follow(Kept(seed, FIRST_ROWS), cuts=16)
+
+    assert {name: plan.reason for name, plan in kept.plans.items() if plan.reason} == {}
+    assert not kept.recomputed["first_of_many"]
+    assert sum(kept.kept.values()) > sum(kept.recomputed.values())
+
+
+@settings(max_examples=4)
+@given(seed=seeds)
+def test_view_is_kept_by_keys_while_a_value_for_every_row_stays_the_same(seed: int) -> None:
+    kept = follow(Kept(seed, CONSTANTS), cuts=16)
+
+    assert {name: plan.reason for name, plan in kept.plans.items() if plan.reason} == {}
+    assert kept.kept.keys() | kept.recomputed.keys() == CONSTANTS.keys()
+
+
 @pytest.mark.parametrize("shape", RECOMPUTED)
 def test_what_no_plan_covers_is_recomputed_with_its_reason(shape: str) -> None:
     sql, reason = RECOMPUTED[shape]
@@ -63,7 +83,7 @@ def test_what_no_plan_covers_is_recomputed_with_its_reason(shape: str) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_each_clause_of_the_rule_is_needed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     break_it, shapes = MUTANTS[mutant]
-    views = {shape: BY_KEYS[shape] for shape in shapes}
+    views = {shape: SHAPES[shape] for shape in shapes}
     break_it(monkeypatch)
 
     assert found_wrong(views)

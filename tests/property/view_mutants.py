@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from sinks.warehouse.lake.table_naming import quoted
-from sinks.warehouse.planner import affected_keys, restrict, view_keys
+from sinks.warehouse.planner import affected_keys, analyse, restrict, top_rows, view_keys
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.sql_pieces import columns
 from sinks.warehouse.planner.tree import Base, Depends, Node
@@ -68,6 +68,21 @@ def inner_table_for_semi_join(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(affected_keys.AffectedKeys, "_affected_in_source", own_only)
 
 
+def any_rows_are_the_first(patch: pytest.MonkeyPatch) -> None:
+    """The rows at hand are taken, although others may come before them."""
+    patch.setattr(top_rows, "LAST", 3)
+
+
+def constants_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """A value that is the same for every row is taken to stay the same."""
+    patch.setattr(ViewPlan, "constants_sql", lambda *_: [])
+
+
+def null_is_no_equal(patch: pytest.MonkeyPatch) -> None:
+    """NOT IN is looked at as IN is: rows that a null decides are not found."""
+    patch.setattr(analyse, "_is_required", lambda _: True)
+
+
 MUTANTS: Final[dict[str, tuple[Mutant, tuple[str, ...]]]] = {
     mutant.__name__: (mutant, shapes)
     for mutant, shapes in (
@@ -77,6 +92,9 @@ MUTANTS: Final[dict[str, tuple[Mutant, tuple[str, ...]]]] = {
         (unpinned_old_values, ("subquery_of_sums", "sums_of_sums")),
         (no_row_without_partner, ("full", "grouped_left", "left_keyless", "grouped_full")),
         (window_kept_by_any_column, ("window", "top_k", "top_k_joined")),
+        (any_rows_are_the_first, ("first", "first_groups")),
+        (constants_are_not_compared, ("above_average", "above_of_others", "constant_exists")),
+        (null_is_no_equal, ("not_in", "not_in_known", "not_in_for_row")),
         (inner_table_for_semi_join, ("semi_join", "exists", "not_exists", "not_in", "value_for_row")),
     )
 }

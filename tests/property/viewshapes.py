@@ -130,12 +130,57 @@ BY_KEYS: Final[dict[str, str]] = {
     "keyless": "select k.page, c.region from clicks k join customers c on k.customer_id = c.id",
     "keyless_alone": "select page, customer_id from clicks where page = 'x'",
     "keyless_grouped": "select page, count(*) as n, count(customer_id) as known from clicks group by page",
+    "in_groups": "select o.id, o.cents from orders o where o.id in (select order_id from lines group by order_id "
+    "having sum(qty) > 1) and o.cents > 0",
+    "in_nested": "select c.id, c.region from customers c where c.id in (select o.customer_id from orders o "
+    "where o.id in (select order_id from lines where sku = 'a') "
+    "and o.cents > (select sum(l.qty) from lines l where l.order_id = o.id))",
+    "exists_beside": "select c.region, count(*) as n from customers c, orders o where c.id = o.customer_id "
+    "and exists (select 1 from lines l join lines m on m.order_id = l.order_id where l.order_id = o.id "
+    "and l.qty <> o.cents) and not exists (select 1 from lines l where l.order_id = o.id and l.qty > o.cents) "
+    "group by c.region",
+    "group_of_values": "select o.customer_id, count(*) as n from orders o where o.cents > "
+    "(select avg(p.cents) from orders p where p.customer_id = o.customer_id) group by o.customer_id",
     "case": "select o.id, case when c.tier > 1 then 'high' when o.cents is null then 'none' else 'low' end as kind "
     "from orders o left join customers c on c.id = o.customer_id",
     "ordered": "select id, cents from orders where cents > 0 order by cents",
     "nulls_key": "select customer_id, count(*) as n from orders group by customer_id",
 }
 """Kept by keys in every cut."""
+
+FIRST_ROWS: Final[dict[str, str]] = {
+    "first": "select id, cents from orders order by cents desc, id limit 3",
+    "first_nulls": "select id, cents from orders order by cents desc nulls first, id desc limit 4",
+    "first_groups": "select customer_id, count(*) as n, sum(cents) as s from orders group by customer_id "
+    "order by n desc, s nulls last, customer_id limit 2",
+    "first_joined": "select l.order_id, sum(l.qty) as qty, o.status from lines l join orders o on l.order_id = o.id "
+    "join customers c on c.id = o.customer_id where c.tier > 0 group by l.order_id, o.status "
+    "order by sum(l.qty) desc nulls last, l.order_id limit 3",
+    "first_expression": "select id, region, tier from customers order by upper(region) desc, tier + 1, id limit 5",
+    "first_distinct": "select distinct customer_id, page from clicks order by customer_id desc, page limit 3",
+    "first_of_many": "select id, cents from orders order by id limit 1000",
+    "first_inside": "select f.id, c.region from (select id from orders order by id limit 3) f "
+    "join customers c on c.id = f.id",
+    "first_keyless": "select page, customer_id from clicks order by customer_id, page limit 2",
+}
+"""Kept by keys in cuts that leave enough rows up to the last one."""
+
+CONSTANTS: Final[dict[str, str]] = {
+    "above_average": "select id, cents from orders where cents > (select avg(cents) from orders)",
+    "above_of_others": "select id, cents from orders "
+    "where cents >= (select max(tier) from customers where region = 'N')",
+    "having_share": "select customer_id, sum(cents) as s from orders group by customer_id "
+    "having sum(cents) > (select sum(qty) from lines where sku = 'a')",
+    "constant_column": "select id, (select count(*) from follows where since = 2) as n from customers",
+    "constant_exists": "select id from customers where exists (select 1 from lines where qty = 3 and sku = 'b')",
+    "constant_inside": "select r.region, count(*) as n from (select region, tier from customers "
+    "where tier >= (select min(since) from follows)) r group by r.region",
+    "best_group": "with n as (select customer_id, count(*) as n from orders group by customer_id) "
+    "select c.id, n.n from customers c join n on n.customer_id = c.id where n.n = (select max(n) from n)",
+    "constant_first": "select id, cents from orders where cents >= (select min(tier) from customers) "
+    "order by cents desc, id limit 3",
+}
+"""Kept by keys in cuts that do not change the value of a subquery that is the same for every row."""
 
 OVER_VIEWS: Final[dict[str, str]] = {
     "v_order": "select o.id, o.customer_id, c.region from orders o left join customers c on o.customer_id = c.id",
@@ -152,7 +197,9 @@ OVER_VIEWS: Final[dict[str, str]] = {
 
 RECOMPUTED: Final[dict[str, tuple[str, str]]] = {
     "total": ("select count(*) as n from orders", "all rows into one"),
-    "limited": ("select id, cents from orders order by cents desc, id limit 3", "LIMIT depends on all rows"),
+    "limited_by_other": ("select id from orders order by cents desc, id limit 3", "its columns do not determine"),
+    "limited_behind": ("select id from orders order by id limit 3 offset 1", "OFFSET"),
+    "limited_total": ("select count(*) as n from orders order by n limit 1", "all rows into one"),
     "window_of_all": (
         "select id, row_number() over (order by id) as r from orders",
         "the partition columns of its windows",
@@ -162,7 +209,6 @@ RECOMPUTED: Final[dict[str, tuple[str, str]]] = {
         "the partition columns of its windows",
     ),
     "rollup": ("select region, count(*) as n from customers group by rollup (region)", "grouping sets"),
-    "same_for_all": ("select id from orders where cents > (select avg(cents) from orders)", "the same for every row"),
     "natural": ("select region from customers natural join orders", "NATURAL JOIN"),
     "exploded": (
         "select id, explode(array(cents, 1)) as c from orders",

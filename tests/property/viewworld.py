@@ -18,6 +18,7 @@ import sqlglot
 
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
+from sinks.warehouse.planner.top_rows import BEFORE, LAST, ORIGIN
 from tests.property.obligations import ONLY_CANDIDATES, VIEW_IS_QUERY, demand
 
 KEYS: Final[dict[str, tuple[str, ...]]] = {
@@ -40,8 +41,9 @@ Row = dict[str, Any]
 
 
 def relations() -> dict[str, Relation]:
-    """The shop's tables as a planner knows them."""
-    return {name: Relation(name, columns, KEYS[name]) for name, columns in COLUMNS.items()}
+    """The shop's tables as a planner knows them. Some are known to be small, so that they are looked up for keys."""
+    small = dict.fromkeys(("customers", "orders"), 10)
+    return {name: Relation(name, columns, KEYS[name], small.get(name, 0)) for name, columns in COLUMNS.items()}
 
 
 @cache
@@ -167,16 +169,32 @@ class Kept:
             self.recomputed[name] += 1
             return self._listed(sql)
         try:
-            keys = self._run(plan.keys_sql(changed))
+            text = plan.keys_sql(changed)
         except Unplannable:
             self.recomputed[name] += 1
             return self._listed(sql)
-        self.kept[name] += 1
+        if any(self._listed(one) for one in plan.constants_sql(changed)):
+            self.recomputed[name] += 1
+            return self._listed(sql)
+        keys = self._run(text)
         self._db.register("k", keys)
+        if plan.top is not None:
+            return self._first(name, sql)
+        self.kept[name] += 1
         fresh = self._listed(plan.rows_sql("k"))
         gone = {_key(row, plan.key) for row in keys.to_pylist()}
         demand(ONLY_CANDIDATES, {_key(row, plan.key) for row in fresh} <= gone, name)
         return [row for row in self._rows[name] if _key(row, plan.key) not in gone] + fresh
+
+    def _first(self, name: str, sql: str) -> list[Row]:
+        """A view with ORDER BY ... LIMIT."""
+        self._db.register(BEFORE, pa.Table.from_pylist(self._rows[name], schema=self._schemas[name]))
+        rows = self._listed(self.plans[name].rows_sql("k"))
+        if any(row.pop(ORIGIN) == LAST for row in rows):
+            self.recomputed[name] += 1
+            return self._listed(sql)
+        self.kept[name] += 1
+        return rows
 
     def _register(self, name: str, before: Sequence[Row], after: Sequence[Row]) -> bool:
         """Both sides and the images; returns whether there are any."""

@@ -255,7 +255,7 @@ def test_check_distinguishes_inexact_results_from_wrong_ones(spark: SparkSession
     )
     rows = [{"id": n, "g": n % 20, "n": n * 7919 % 10_007, "x": 0.1 * (n % 97) * 10 ** (n % 7)} for n in range(10_000)]
     lake.cut({"facts": (rows, [])})
-    manifest = lake.cut({"facts": ([{**rows[0], "x": 0.2}], [])}, **dict.fromkeys(lake.texts, "affected"))
+    manifest = lake.cut({"facts": ([{**rows[0], "x": 0.2, "n": 1}], [])}, **dict.fromkeys(lake.texts, "affected"))
     assert set(plans(manifest).values()) == {"affected"}
 
     def report(view: str) -> ViewReport:
@@ -334,3 +334,26 @@ def test_spark_tells_whether_the_planner_reads_a_query_as_it_does(spark: SparkSe
         assert not same_query(spark.sql(one), spark.sql(other)), one
     for name in COLUMNS:
         spark.catalog.dropTempView(name)
+
+
+def test_an_update_of_columns_that_a_view_does_not_read_leaves_its_version(spark: SparkSession, tmp_path: Path) -> None:
+    views = {
+        "paid": "select customer_id, count(*) as n from orders where status = 'paid' group by customer_id",
+        "money": "select sum(cents) as cents from orders",
+        "whole": "select * from orders",
+    }
+    lake = KeptLake(spark, tmp_path, views, SCHEMAS, {"orders": KEYS["orders"]})
+    first = {"id": 1, "customer_id": 7, "status": "paid", "cents": 5}
+    moved = []
+    for put, gone in (
+        ([first, {**first, "id": 2}], []),
+        ([{**first, "cents": 6}], []),
+        ([{**first, "cents": 6, "status": "open"}], []),
+        ([{**first, "id": 3}], []),
+        ([], [{**first, "id": 2}]),
+    ):
+        manifest = lake.cut({"orders": (put, gone)})
+        assert_right(lake)
+        moved.append({name for name, state in manifest.views.items() if state.cut == manifest.cut})
+
+    assert moved == [{*views}, {"money", "whole"}, {"paid", "whole"}, {*views}, {*views}]

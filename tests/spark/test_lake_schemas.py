@@ -73,3 +73,44 @@ def test_a_row_is_found_by_its_key_wherever_the_columns_of_it_stand(lake: LakeSi
     assert [change.after and change.after["note"] for change in found.changes] == ["b", "d"]
     with pytest.raises(UsageError, match="the key has 1 values, but it needs 2"):
         history_of(Lake(lake.path), manifest, "lines", ["7"])
+
+
+def test_column_that_comes_back_with_another_type_sets_the_former_values_aside(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql("create table t (id int primary key, n int, v text)")
+    daemon = site.running()
+    driver = lake.driver()
+    site.sql("insert into t values (1, 10, 'a')")
+    lake.settle(daemon, driver)
+    for number, kind in enumerate(("text", "bool", "int", "text"), start=2):
+        site.sql("alter table t drop n", f"insert into t values ({number}, 'b')")
+        lake.settle(daemon, driver)
+        value = {"text": "'x'", "bool": "true", "int": "77"}[kind]
+        site.sql(f"alter table t add n {kind}", f"insert into t values ({number * 10}, 'c', {value})")
+        manifest = lake.settle(daemon, driver)
+
+    archive = next(name for name in manifest.tables if name.startswith("archive/"))
+    kept = ["id", "n", "_dropped_n_int32", "_dropped_n_bool", "_dropped_n_string"]
+    found = {row[0]: row[1:] for row in lake.rows(archive, kept)}
+    assert found[1] == (None, 10, None, None)
+    assert found[20] == (None, None, None, "x")
+    assert found[30] == (None, None, True, None)
+    assert found[40] == (None, 77, None, None), "dropped twice with that type: one column"
+    assert found[50] == ("x", None, None, None)
+    rows = sorted(lake.rows("mirror/public.t", ["id", "n"]))
+    assert rows == sorted(site.query("select id, n from t"))
+
+
+def test_column_renamed_in_case_only_stays_one_column(lake: LakeSite) -> None:
+    site = lake.capture
+    site.sql("create table t (id int primary key, n int)")
+    daemon = site.running()
+    driver = lake.driver()
+    site.sql("insert into t values (1, 10)")
+    lake.settle(daemon, driver)
+    site.sql('alter table t rename n to "N"', "insert into t values (2, 20)")
+    manifest = lake.settle(daemon, driver)
+
+    archive = next(name for name in manifest.tables if name.startswith("archive/"))
+    assert sorted(lake.rows(archive, ["id", "N"])) == [(1, 10), (2, 20)]
+    assert lake.rows("mirror/public.t", ["id", "N"]) == [(1, 10), (2, 20)]

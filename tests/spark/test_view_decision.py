@@ -58,7 +58,9 @@ def test_plan_names_what_the_sink_does(forced: bool, spark: SparkSession, tmp_pa
     wish = dict.fromkeys({**REFUSED, **ALLOWED}, "affected") if forced else {}
 
     for number in (1, 2):
-        manifest = lake.cut({"orders": ([{**ORDERS[number], "status": "c"}], [])}, **wish)
+        manifest = lake.cut(
+            {"orders": ([{**ORDERS[number], "status": "c"}, {**ORDERS[number], "id": 100 + number}], [])}, **wish
+        )
 
         for name, (_, reason) in REFUSED.items():
             possible, why = said(lake, manifest, name)

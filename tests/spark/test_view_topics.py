@@ -217,7 +217,7 @@ def test_view_whose_key_is_not_one_is_left_behind_and_nothing_is_published(lake:
 
     lake.settle(daemon, driver)
 
-    reason = driver._views.behind["prices"]
+    reason = driver._views._keeper.behind["prices"]
     assert "view prices cannot have the key line: 12 rows have 2 keys" in reason
     assert log.cuts()[-1].tables == {"views.order_document": "complete", "views.prices": BEHIND}
     assert log.cuts()[-1].changed.keys() == {

@@ -19,7 +19,7 @@ from sinks.warehouse.lake.manifest import ViewState
 from sinks.warehouse.views.definition import BoundView, bind, parse_view, read_view
 from sinks.warehouse.views.meaning.lake_types import types_of
 from sinks.warehouse.views.meaning.pg_types import INT8, numeric
-from sinks.warehouse.views.view_run import Computed, CutTables, Kept, run_views
+from sinks.warehouse.views.view_run import Computed, CutTables, Kept, Step, run_views
 from tests.fixtures.lake.small_lakes import SmallLake
 from tests.tidy.tree import ROOT
 
@@ -66,15 +66,18 @@ def run(
         changed=set(lake.tables) if changed is None else changed,
     )
     shown: dict[str, Any] = {}
-    for step in run_views(spark, views, lake.path, cut):
+
+    def keep(step: Step | Kept) -> None:
         if isinstance(step, Kept):
             shown[step.view.name] = step.reason
-            continue
+            return
         assert isinstance(step, Computed)
         rows = step.rows()
         lake.view(step.view.name, rows, sql_sha=step.view.sha)
         step.committed(lake.views[step.view.name].version)
         shown[step.view.name] = rows.to_pylist()
+
+    run_views([spark], views, lake.path, cut, begin=lambda _: None, keep=keep)
     return shown
 
 
@@ -257,13 +260,13 @@ def test_a_table_that_no_cut_has_yet_leaves_the_view_behind(spark: SparkSession,
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("select id,\n  amount as x from orders", r"a\.sql, line 2: .*`amount` cannot be resolved"),
+        ("select id,\n  amount as x from orders", r"a\.sql, line 2, column 3: .*`amount` cannot be resolved"),
         ("select id, from orders", r"a\.sql.*"),
         ("select *, 1 as ID from orders", r"a\.sql: two columns are named 'ID'"),
         ("select null as x from orders", r"a\.sql: column 'x' has type void"),
         ("select id, total - total as x, make_interval(id) as y from orders", r"column 'y' has type interval"),
         ("select array(named_struct('interval', null)) as x from orders", r"column 'x' has type void"),
-        ("select no_such_function(id) as x from orders", r"a\.sql, line 1: .*no_such_function"),
+        ("select no_such_function(id) as x from orders", r"a\.sql, line 1, column 8: .*no_such_function"),
     ],
 )
 def test_view_that_spark_rejects_is_left_behind_with_the_position(
@@ -292,26 +295,29 @@ def test_views_that_read_a_failed_one_are_left_behind_too(spark: SparkSession, t
     lake = SmallLake(tmp_path)
     lake.write(ORDERS, orders((1, "1.00")))
     cut = CutTables(versions=versions(lake), complete={}, previous={}, changed=set())
-    found = run_views(spark, bound(lake, a="select id from orders", b="select id from a"), tmp_path, cut)
-    first = next(found)
-    assert isinstance(first, Computed)
+    steps: list[Step | Kept] = []
 
-    first.left_behind()
+    def keep(step: Step | Kept) -> None:
+        steps.append(step)
+        if isinstance(step, Computed):
+            step.left_behind()
 
-    second = next(found)
-    assert isinstance(second, Kept)
-    assert second.reason == "the view a is left behind"
+    views = bound(lake, a="select id from orders", b="select id from a")
+    run_views([spark], views, tmp_path, cut, begin=lambda _: None, keep=keep)
+
+    assert isinstance(steps[0], Computed)
+    assert isinstance(steps[1], Kept)
+    assert steps[1].reason == "the view a is left behind"
 
 
 def test_a_computed_view_must_be_committed(spark: SparkSession, tmp_path: Path) -> None:
     lake = SmallLake(tmp_path)
     lake.write(ORDERS, orders((1, "1.00")))
     cut = CutTables(versions=versions(lake), complete={}, previous={}, changed=set())
-    steps = run_views(spark, bound(lake, a="select id from orders"), tmp_path, cut)
+    views = bound(lake, a="select id from orders")
 
-    assert isinstance(next(steps), Computed)
     with pytest.raises(InvariantError, match="view a was computed and not committed"):
-        next(steps)
+        run_views([spark], views, tmp_path, cut, begin=lambda _: None, keep=lambda _: None)
 
 
 def test_daily_revenue_corrects_a_day_that_was_published(spark: SparkSession, tmp_path: Path) -> None:

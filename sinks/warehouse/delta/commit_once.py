@@ -12,6 +12,7 @@ few, show what happened:
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -19,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from cdc.errors import InvariantError, LakeDamaged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from sinks.warehouse.lake.committer import Txn
 
@@ -27,6 +28,7 @@ _INFO_APP: Final = "tailrace.app"
 _INFO_CUT: Final = "tailrace.cut"
 _INFO_END: Final = "tailrace.end_lsn"
 _INFO_STEP: Final = "tailrace.step"
+_INFO_COLUMNS: Final = "tailrace.columns"
 
 
 def commit_properties(txn: Txn) -> CommitProperties:
@@ -41,6 +43,22 @@ def commit_properties(txn: Txn) -> CommitProperties:
         },
         max_commit_retries=0,  # a conflict means another writer; nothing may be committed above its version
     )
+
+
+def note_columns(properties: CommitProperties, columns: Collection[str] | None) -> None:
+    """Add the columns whose values a commit changes, if it neither adds nor deletes rows (None)."""
+    if columns is not None:
+        known = properties.custom_metadata or {}
+        properties.custom_metadata = {**known, _INFO_COLUMNS: json.dumps(sorted(columns))}
+
+
+def noted_columns(opened: DeltaTable, base: int) -> frozenset[str] | None:
+    """Return the columns in which an open version differs from `base`; None if rows differ, or it is not known."""
+    if opened.version() != base + 1:
+        return None
+    info = opened.history(1)[0]
+    text = info.get(_INFO_COLUMNS)
+    return None if text is None or info["version"] != base + 1 else frozenset(json.loads(text))
 
 
 def held_version(table: str, opened: DeltaTable | None, base: int | None, txn: Txn) -> int | None:

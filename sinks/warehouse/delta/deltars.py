@@ -25,7 +25,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from cdc.errors import InvariantError
-from sinks.warehouse.delta.commit_once import commit_properties, foreign, held_version
+from sinks.warehouse.delta.commit_once import commit_properties, foreign, held_version, note_columns
 from sinks.warehouse.delta.delta_sql import (
     SOURCE,
     TARGET,
@@ -347,7 +347,9 @@ class DeltaRs:
         properties: CommitProperties,
     ) -> None:
         check_once(table, rows, key)
-        _commit(opened, rewrite(self._target(table, opened, key), rows), properties)
+        merged = rewrite(self._target(table, opened, key), rows)
+        note_columns(properties, merged.columns)
+        _commit(opened, merged.actions, properties)
 
     def _replace(
         self, table: str, keys: pa.Table, rows: pa.Table, opened: DeltaTable | None, properties: CommitProperties

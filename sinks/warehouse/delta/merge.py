@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,8 +53,20 @@ def can_rewrite(schema: pa.Schema, key: Sequence[str]) -> bool:
     return is_keyable(kinds) and not any(pa.types.is_nested(one.type) for one in schema)
 
 
-def rewrite(target: Target, changes: pa.Table) -> list[Action]:
-    """Write what a merge writes. Returns the actions of its commit; empty if nothing changes.
+class Merged(NamedTuple):
+    """What a merge wrote.
+
+    Attributes:
+        actions: of the commit; empty if nothing changes.
+        columns: whose values changed; None if rows were added or deleted.
+    """
+
+    actions: list[Action]
+    columns: frozenset[str] | None
+
+
+def rewrite(target: Target, changes: pa.Table) -> Merged:
+    """Write what a merge writes.
 
     Args:
         target: the version to merge into.
@@ -66,10 +79,17 @@ def rewrite(target: Target, changes: pa.Table) -> list[Action]:
         found = list(pool.map(lambda one: _job_of(target, changes, *one), [one for one in asked if one[1]]))
         matching = [job for job in found if len(job.matched)]
         is_new = pc.and_not(pc.invert(changes[DELETED].combine_chunks()), _found(matching, changes.num_rows))
-        jobs, rest = _housed(target, matching, changes.filter(is_new))
-        actions = [action for some in pool.map(lambda job: _rewritten(target, job), jobs) for action in some]
+        fresh = changes.filter(is_new)
+        jobs, rest = _housed(target, matching, fresh)
+        files = list(pool.map(lambda job: _rewritten(target, job), jobs))
     rows = inserted(target.schema.empty_table(), rest, target.key)
-    return actions + written(target, rows, Writing(file_rows(target, target.files)))
+    actions = [action for file in files for action in file.actions]
+    columns = [file.columns for file in files if file.columns is not None]
+    is_same_rows = not fresh.num_rows and len(columns) == len(files)
+    return Merged(
+        actions + written(target, rows, Writing(file_rows(target, target.files))),
+        frozenset().union(*columns) if is_same_rows else None,
+    )
 
 
 def _job_of(target: Target, changes: pa.Table, file: FileRange, places: range) -> _Job:
@@ -103,12 +123,14 @@ def _housed(target: Target, matching: Sequence[_Job], fresh: pa.Table) -> tuple[
     return list(jobs.values()), pa.concat_tables([fresh.slice(0, 0), *rest])
 
 
-def _rewritten(target: Target, job: _Job) -> list[Action]:
+def _rewritten(target: Target, job: _Job) -> Merged:
     """Rewrite a file. The same commit removes the old one."""
     with open_file(target.storage, job.file) as opened:
         rows, footer = rows_in(opened, target.schema), opened.metadata
+    columns: frozenset[str] | None = frozenset()
     if len(job.matched):
-        rows = patched(rows, job.changes, job.matched)
+        rows, changed, has_gone = patched(rows, job.changes, job.matched)
+        columns = None if has_gone else changed
     if job.fresh is not None:
         rows = inserted(rows, job.fresh, target.key)
-    return written_again(target, job.file, footer, rows)
+    return Merged(written_again(target, job.file, footer, rows), columns)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,7 +57,21 @@ def among(places: pa.Array, count: int) -> pa.BooleanArray:
     return pc.is_valid(pc.inverse_permutation(places, max_index=count - 1))
 
 
-def patched(stored: pa.Table, changes: pa.Table, matched: Match) -> pa.Table:
+class Patched(NamedTuple):
+    """The rows of a file after changes.
+
+    Attributes:
+        rows: all rows.
+        columns: whose values changed in rows that stay.
+        has_gone: whether rows were deleted.
+    """
+
+    rows: pa.Table
+    columns: frozenset[str]
+    has_gone: bool
+
+
+def patched(stored: pa.Table, changes: pa.Table, matched: Match) -> Patched:
     """Return the rows of a file after updates and deletes.
 
     Args:
@@ -68,18 +83,28 @@ def patched(stored: pa.Table, changes: pa.Table, matched: Match) -> pa.Table:
     kept = pc.invert(gone)
     rows_at, at = matched.rows.filter(kept), matched.changes.filter(kept)
     here = among(rows_at, stored.num_rows)
-    columns = []
+    columns, changed = [], set()
     for name in stored.column_names:
         values = stored[name]
         if name in changes.column_names and len(at):
             fresh = whole(changes[name]).take(at)
             # Most updates leave most columns unchanged; those are not copied.
-            if not whole(values.take(rows_at)).equals(fresh):
+            if not _bits(whole(values.take(rows_at))).equals(_bits(fresh)):
                 values = pc.replace_with_mask(whole(values), here, fresh)
+                changed.add(name)
         columns.append(values)
     rows = pa.table(columns, schema=stored.schema)
     dropped = matched.rows.filter(gone)
-    return rows.filter(pc.invert(among(dropped, rows.num_rows))) if len(dropped) else rows
+    if len(dropped):
+        rows = rows.filter(pc.invert(among(dropped, rows.num_rows)))
+    return Patched(rows, frozenset(changed), bool(len(dropped)))
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    """Return floats as integers: as floats, zero equals minus zero, and NaN equals nothing."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return values.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[values.type.bit_width])
 
 
 def inserted(rows: pa.Table, more: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -71,7 +71,7 @@ class CutCommit:
     """
 
     def __init__(self, store: ManifestStore, committer: Committer, pending: Pending) -> None:
-        store.begin(pending)
+        self._is_first = store.begin(pending)
         self._store = store
         self._committer = committer
         self._pending = pending
@@ -198,7 +198,8 @@ class CutCommit:
                 self._unbuilt[name] = Unbuilt(reason=reason, text=self._texts.get(name, ""))
             return
         table = layout.view(name, state.generation)
-        held = self._committer.held(table, base=state.version, txn=self._txn(_VIEW))
+        # The first attempt asks no table: with many views that do not change, this would be most of a cut.
+        held = None if self._is_first else self._committer.held(table, base=state.version, txn=self._txn(_VIEW))
         if held is not None:
             self._views[name] = structs.replace(
                 self._view_state(held, state.generation, state.sql_sha), plan=state.plan
@@ -230,13 +231,13 @@ class CutCommit:
 
     def publish(self, *, name: str, committed_at_us: int) -> Manifest:
         """Make the cut visible. Tables and views that were not written keep their version."""
-        pending = self._pending
+        pending, numbers = self._pending, self._numbers()
         manifest = Manifest(
             cut=pending.cut,
             name=name,
             position=pending.position,
             tables=self._tables,
-            views={name: self._recorded(name, state) for name, state in self._views.items()},
+            views={name: self._recorded(name, state, numbers) for name, state in self._views.items()},
             unbuilt=self._unbuilt,
             committed_at_us=committed_at_us,
         )
@@ -283,17 +284,21 @@ class CutCommit:
     def _view_state(self, version: int, generation: int, sql_sha: str) -> ViewState:
         return ViewState(version=version, generation=generation, reason="", cut=self._pending.cut, sql_sha=sql_sha)
 
-    def _recorded(self, name: str, state: ViewState) -> ViewState:
+    def _numbers(self) -> dict[str, int]:
+        """Return view -> the highest number that a generation of it has in this cut, or had in the previous one."""
+        found = {} if self._previous is None else {name: state.newest for name, state in self._previous.views.items()}
+        for other in {*self._views, *self._texts}:
+            view, number = layout.split_beside(other)
+            found[view] = max(found.get(view, 0), number)
+        return found
+
+    def _recorded(self, name: str, state: ViewState, numbers: Mapping[str, int]) -> ViewState:
         """Add the text that made the state, and the highest generation number: no number is ever used twice."""
-        view, _ = layout.split_beside(name)
-        numbers = [state.newest, state.generation]
-        if view == name:
-            before = self._previous.views.get(name) if self._previous is not None else None
-            others = [layout.split_beside(other) for other in {*self._views, *self._texts}]
-            numbers += [number for of, number in others if of == view]
-            numbers.append(0 if before is None else before.newest)
+        newest = max(state.newest, state.generation)
+        if not layout.is_beside(name):
+            newest = max(newest, numbers.get(name, 0))
         text = state.text if state.reason else self._texts.get(name, state.text)
-        return structs.replace(state, text=text, newest=max(numbers))
+        return structs.replace(state, text=text, newest=newest)
 
     def _txn(self, app: str, step: int = 0) -> Txn:
         named = _of_piece(app, self._piece) if app in _IN_PIECES else app

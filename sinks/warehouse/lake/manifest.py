@@ -72,6 +72,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rows: number of rows written.
         runs: plan -> its last runs, the newest last.
         since: computed cuts since a plan other than the best was tried.
+        cancelled: plan -> its last runs that exceeded their budget, until a run in such a cut is completed.
         refused: why it cannot be kept by keys (`sinks.warehouse.planner.decide`), "" if it can; None if not decided.
         unique: columns that no two of its rows share; empty if none are known.
     """
@@ -83,6 +84,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: int = 0
     runs: dict[str, tuple[Run, ...]] = {}
     since: int = 0
+    cancelled: dict[str, tuple[Run, ...]] = {}
     refused: str | None = None
     unique: tuple[str, ...] = ()
 
@@ -133,7 +135,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
         pieces: the pieces that the cut is applied in (`sinks.warehouse.log.cut_pieces`); empty if it is not divided.
         attempts: how often the cut was begun again.
         failures: how many attempts ended because Spark failed outside of views.
-        suspect: the view that was being computed when Spark last failed.
+        suspect: the views that were being computed when Spark last failed, joined by commas.
         left: view -> why this cut leaves it behind: Spark failed while it was computed.
         serve, texts: decisions about generations of views (`sinks.warehouse.views.generations.Decided`).
         others as in `Manifest`.
@@ -208,6 +210,7 @@ class ManifestStore:
     def __init__(self, where: Where, disk: Disk | None = None, *, storage: Mapping[str, str] | None = None) -> None:
         self._location = Location.of(where, storage)
         self._disk = disk or disk_of(self._location)
+        self._read: tuple[bytes, Manifest] | None = None  # the pointer is read several times in a cut
 
     def current(self) -> Manifest | None:
         """Return the newest published cut; None if there is none yet.
@@ -220,7 +223,9 @@ class ManifestStore:
         damage: LakeDamaged | None = None
         if data is not None:
             try:
-                return _decode(path, data, Manifest)
+                if self._read is None or self._read[0] != data:
+                    self._read = data, _decode(path, data, Manifest)
+                return self._read[1]
             except LakeDamaged as error:
                 damage = error
         for cut in reversed(self._files()):
@@ -296,18 +301,22 @@ class ManifestStore:
             )
         return pending
 
-    def begin(self, pending: Pending) -> None:
-        """Make `pending` durable. Repeating the same one has no effect; another one while one is open is a bug."""
+    def begin(self, pending: Pending) -> bool:
+        """Make `pending` durable. Returns whether it is new; repeating the same one has no effect.
+
+        Another one while one is open is a bug.
+        """
         found = self.pending()
         if found is not None:
             if found != pending:
                 raise InvariantError(f"cut {pending.cut} is begun a second time with another range")
-            return
+            return False
         current = self.current()
         published = 0 if current is None else current.cut
         if pending.start_cut != published or pending.cut != published + 1:
             raise InvariantError(f"cut {pending.cut} is begun after cut {published}")
         self._disk.replace(layout.PENDING_FILE, encode(pending))
+        return True
 
     def revise(self, pending: Pending) -> None:
         """Replace the plan of the open cut; its range stays."""

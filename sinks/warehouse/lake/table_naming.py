@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from cdc.model.topic_names import escape
@@ -26,8 +27,17 @@ def quoted(name: str) -> str:
 
 def matching_tables(parts: Sequence[str], tables: Collection[str]) -> list[str]:
     """Return the lake tables (``mirror/public.orders`` ...) that a name of these parts can mean; exact ones if any."""
-    found = _matching(parts, tables, str)
-    return found or _matching(parts, tables, str.lower)
+    return _matching(parts, tables, exact=True) or _matching(parts, tables, exact=False)
+
+
+def lower_forms(names: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return the forms of names, for `can_mean`."""
+    return frozenset(form.lower() for parts in names for form in _forms(parts))
+
+
+def can_mean(forms: Collection[str], table: str) -> bool:
+    """Return whether one of the names can mean a lake table."""
+    return any(name.lower() in forms for name in _names(table))
 
 
 def sql_name(table: str) -> str:
@@ -41,13 +51,9 @@ def sql_name(table: str) -> str:
 
 def captured_table(table: str, complete: Collection[str]) -> str:
     """Return which captured table of `complete` (``schema.table``) a lake table is made of; empty if none."""
-    for name in complete:
-        schema, _, rest = name.partition(".")
-        folder = layout.mirror(schema, rest).partition("/")[2]
-        kind, _, own = table.partition("/")
-        if own == folder or (kind == "archive" and own.partition(".")[2] == folder):
-            return name
-    return ""
+    kind, _, own = table.partition("/")
+    folders = _folders(tuple(complete))
+    return folders.get(own, "") or (folders.get(own.partition(".")[2], "") if kind == "archive" else "")
 
 
 def known_names_hint(name: str, shown: Sequence[str]) -> str:
@@ -67,9 +73,30 @@ def unescaped(part: str) -> str:
     return plain.decode(errors="replace")
 
 
-def _matching(parts: Sequence[str], tables: Collection[str], fold: Callable[[str], str]) -> list[str]:
-    wanted = set(map(fold, _forms(parts)))
-    return sorted(table for table in tables if not wanted.isdisjoint(map(fold, _names(table))))
+def _matching(parts: Sequence[str], tables: Collection[str], *, exact: bool) -> list[str]:
+    by_name = _by_name(frozenset(tables), exact)
+    forms = _forms(parts)
+    return sorted({table for form in forms for table in by_name.get(form if exact else form.lower(), ())})
+
+
+@lru_cache(maxsize=4)
+def _by_name(tables: frozenset[str], exact: bool) -> dict[str, list[str]]:  # noqa: FBT001 - a key
+    """Return name -> lake tables. Remembered, because each view of each cut asks for the same tables."""
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        for name in _names(table):
+            found.setdefault(name if exact else name.lower(), []).append(table)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _folders(complete: tuple[str, ...]) -> dict[str, str]:
+    """Return folder of a mirror -> captured table."""
+    found: dict[str, str] = {}
+    for name in complete:
+        schema, _, rest = name.partition(".")
+        found.setdefault(layout.mirror(schema, rest).partition("/")[2], name)
+    return found
 
 
 def _forms(parts: Sequence[str]) -> list[str]:

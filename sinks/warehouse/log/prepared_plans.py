@@ -29,7 +29,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from cdc.errors import InvariantError
 from sinks.warehouse.log import changes, span_batch
 from sinks.warehouse.log.small_spans import RAW
-from sinks.warehouse.spark.spark_session import SQL_SETTINGS
+from sinks.warehouse.spark.spark_session import beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +48,7 @@ class PreparedPlans:
 
     def __init__(self, spark: SparkSession) -> None:
         # Adaptive plans change while they run, and there is nothing to adapt to.
-        self._spark = spark.newSession()
-        for name, value in {**SQL_SETTINGS, "spark.sql.adaptive.enabled": "false"}.items():
-            self._spark.conf.set(name, value)
+        self._spark = beside(spark, {"spark.sql.adaptive.enabled": "false"})
         self._folder = tempfile.TemporaryDirectory(
             prefix="tailrace-spans-", dir=_scratch(spark), ignore_cleanup_errors=True
         )

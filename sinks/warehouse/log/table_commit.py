@@ -6,6 +6,7 @@ Spark has done the work per event, in one pass; its rows arrive as Arrow (`sinks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,6 @@ from sinks.warehouse.log.lake_columns import (
     HISTORY_COLUMNS,
     MIRROR_COLUMNS,
     Evolution,
-    LakeColumn,
     LakeTable,
     adds_only,
     evolve,
@@ -156,20 +156,20 @@ class TableWriter:
                 hint="rebuild this table: stop the sink and remove its mirror and history, or use another folder",
                 table=table.table,
             )
+        # An archive keeps dropped columns. Only a column whose type changed is rewritten, and one whose name another
+        # column has now.
+        archive = partial(_archived, table=table, step=step)
+        version = self._commit.version(names.archive)
+        if version is not None:
+            stored = self._tables.schema(names.archive, version)
+            if archive(stored.empty_table()).schema != stored:
+                self._rewrite(names.archive, table, archive, casts=any(source.cast for source in step.sources))
         if adds_only(step, table):
             return  # the next commit adds the columns; readers take rows without them as null
         for name, own in ((names.mirror, MIRROR_COLUMNS), (names.history, HISTORY_COLUMNS)):
             if name:
                 shape = partial(_shaped, table=table, step=step, own=own)
                 self._rewrite(name, table, shape, casts=any(source.cast for source in step.sources))
-        # An archive keeps dropped columns. Only a column whose type changed is rewritten.
-        cast = [
-            column
-            for column, source in zip(table.columns, step.sources, strict=True)
-            if source.cast and source.name == column.name
-        ]
-        if cast:
-            self._rewrite(names.archive, table, partial(_retyped, table=table, columns=cast), casts=True)
 
     def _rewrite(self, name: str, table: LakeTable, shape: Callable[[pa.Table], pa.Table], *, casts: bool) -> None:
         """Rewrite a lake table, some rows at a time, because it may be larger than memory.
@@ -201,12 +201,36 @@ def _widened(frame: DataFrame, table: LakeTable) -> DataFrame:
     return frame.withColumns(missing) if missing else frame
 
 
-def _retyped(rows: pa.Table, table: LakeTable, columns: Sequence[LakeColumn]) -> pa.Table:
-    """Return rows of an archive with other types for `columns`."""
-    for column in columns:
-        index = rows.schema.get_field_index(column.name)
-        rows = rows.set_column(index, column.name, _cast(rows[column.name], _arrow(column.type), table, column.name))
+def _archived(rows: pa.Table, table: LakeTable, step: Evolution) -> pa.Table:
+    """Return rows of an archive to which rows of the new form can be added.
+
+    A column whose type changed gets the new type. A dropped column whose name came back with another type is set aside
+    under a name of its own. Lake tables do not distinguish case, so neither does the comparison of names.
+    """
+    stored = {field.name.lower(): field for field in rows.schema}
+    for column, source in zip(table.columns, step.sources, strict=True):
+        field, kind = stored.get(column.name.lower()), _arrow(column.type)
+        if field is None or (field.name, field.type) == (column.name, kind):
+            continue
+        index = rows.schema.get_field_index(field.name)
+        if source.name is not None and source.name.lower() == field.name.lower():
+            values = _cast(rows[field.name], kind, table, column.name) if source.cast else rows[field.name]
+            rows = rows.set_column(index, column.name, values)
+        elif field.type == kind:
+            rows = rows.set_column(index, column.name, rows[field.name])
+        else:
+            rows = _set_aside(rows, index, field)
     return rows
+
+
+def _set_aside(rows: pa.Table, index: int, field: pa.Field) -> pa.Table:
+    """Rename a column after its type. If that name exists, it is the same column, dropped earlier with that type."""
+    name = f"_dropped_{field.name}_{re.sub('[^a-z0-9]+', '_', str(field.type)).strip('_')}"
+    earlier = rows.schema.get_field_index(name)
+    if earlier < 0:
+        return rows.set_column(index, name, rows[field.name])
+    both = pc.coalesce(rows[name], rows[field.name])
+    return rows.set_column(earlier, name, both).remove_column(index)
 
 
 def _shaped(rows: pa.Table, table: LakeTable, step: Evolution, own: Sequence[str]) -> pa.Table:

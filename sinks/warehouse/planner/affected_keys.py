@@ -8,6 +8,7 @@ Unplannable, and the view is recomputed. The rules:
 - A row of an inner join changed only if one of its parts did, beside candidate rows of the other parts.
 - A left join also has rows whose partner came or went: the left part with nulls in its place.
 - A row that depends on others (EXISTS, IN, a scalar subquery) changed if it changed itself, or one that it reads.
+- A subquery that is the same for every row is a constant: the caller checks that its rows are (`constants`).
 - A group changed only if a row with its key did. The same holds for the partition of a window.
 - A value computed from many rows (a sum, a rank) has two values: that of the new side and that of the old side. Each
   is computed for the groups that changed.
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqlglot import exp
 
@@ -48,6 +50,7 @@ from sinks.warehouse.planner.tree import (
 )
 
 Refs = frozenset[Ref]
+_LOOKUP_ROWS_MAX: Final = 100_000  # a join with so few rows costs less than the rows of keys that it removes
 
 
 def traced(block: Block, name: str) -> bool:
@@ -65,6 +68,8 @@ class AffectedKeys:
     """Builds the SQL for one set of changed relations. Parts that only unchanged relations affect are left out."""
 
     changed: Collection[str]
+    constants: dict[Leaf, list[str]] = field(default_factory=dict)
+    """Subqueries that are the same for every row -> queries that have a row if one of its rows may have changed."""
     _memo: dict[tuple[int, Refs], list[str]] = field(default_factory=dict)
 
     def affected(self, node: Node, wanted: Sequence[str]) -> list[str]:
@@ -152,11 +157,21 @@ class AffectedKeys:
                     member, [one for one in source.members if one is not member], source.conditions, wanted
                 )
             ]
+        if isinstance(source, Depends) and not source.conditions:
+            self._constant(source.right)
+            return self.affected_in_source(source.left, wanted)
         left, right = _of(wanted, source.left), _of(wanted, source.right)
         if isinstance(source, Depends) or (not right and not source.full):
             looked_at = self._beside(source.right, [source.left], source.conditions, left)
             return [*self.affected_in_source(source.left, left), *looked_at]
         return self._outer(source, wanted)
+
+    def _constant(self, source: From) -> None:
+        branches = self.affected_in_source(source, frozenset())
+        if branches and not isinstance(source, Leaf):
+            raise Unplannable("a semi join without a condition")
+        if branches and isinstance(source, Leaf):
+            self.constants[source] = branches
 
     def _outer(self, source: Outer, wanted: Refs) -> list[str]:
         """Return pairs, and each side without the other: a partner that comes or goes changes both."""
@@ -179,17 +194,29 @@ class AffectedKeys:
         flat, more = _spread(others, wanted | refs(conditions))
         held = _cheap([*conditions, *more], [member, *flat])
         found = self.affected_in_source(member, self._read(member, wanted, held))
-        return [self._joined(member, branch, flat, held, wanted) for branch in found]
+        return [self._joined(member, branch, flat, held, wanted, filtered=True) for branch in found]
 
     def _read(self, member: From, wanted: Refs, conditions: Iterable[exp.Expr]) -> Refs:
         return _of(wanted | refs(conditions), member)
 
     def _joined(
-        self, first: From, branch: str, rest: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs
+        self,
+        first: From,
+        branch: str,
+        rest: Sequence[From],
+        conditions: Sequence[exp.Expr],
+        wanted: Refs,
+        *,
+        filtered: bool = False,
     ) -> str:
-        """Join `branch` (a piece of `first`) to those of the other members that lead to the wanted columns."""
+        """Join `branch` (a piece of `first`) to those of the other members that lead to the wanted columns.
+
+        With `filtered`, also to small tables that are looked up and have a condition: that gives fewer keys.
+        """
         equal = _equal(first, rest, conditions, wanted)
         way = _way(first, rest, conditions, wanted - equal.keys())
+        if filtered:
+            way += _lookups([first, *way], [one for one in rest if one not in way], conditions)
         known = frozenset().union(*map(aliases, [first, *way]))
         held = [one for one in conditions if tables_of(one) <= known]
         text, seen, left = f"({branch}) p0", aliases(first), list(held)
@@ -327,6 +354,36 @@ def _equal(first: From, rest: Sequence[From], conditions: Iterable[exp.Expr], wa
         if own and own <= same.keys():
             found |= {ref: same[ref] for ref in own}
     return found
+
+
+def _lookups(known: Sequence[From], others: Sequence[From], conditions: Sequence[exp.Expr]) -> list[From]:
+    """Return small tables that `known` look up by their whole key, up to those that have a condition of their own."""
+    seen, found = frozenset().union(*map(aliases, known)), list[Leaf]()
+    left = [one for one in others if isinstance(one, Leaf) and isinstance(one.node, Base)]
+    while more := next((one for one in left if _is_small_lookup(one, seen, conditions)), None):
+        left.remove(more)
+        found.append(more)
+        seen |= {more.alias}
+    kept: list[From] = []
+    needed: frozenset[str] = frozenset()
+    for leaf in reversed(found):
+        if leaf.alias in needed or any(tables_of(one) == {leaf.alias} for one in conditions):
+            kept.insert(0, leaf)
+            needed |= frozenset().union(*(tables_of(one) for one in conditions if leaf.alias in tables_of(one)))
+    return kept
+
+
+def _is_small_lookup(leaf: Leaf, seen: frozenset[str], conditions: Sequence[exp.Expr]) -> bool:
+    if not isinstance(leaf.node, Base) or not leaf.node.key or not 0 < leaf.node.rows <= _LOOKUP_ROWS_MAX:
+        return False
+    equal = {
+        mine.name
+        for one in conditions
+        if isinstance(one, exp.EQ) and isinstance(one.left, exp.Column) and isinstance(one.right, exp.Column)
+        for mine, its in ((one.left, one.right), (one.right, one.left))
+        if mine.table == leaf.alias and its.table in seen
+    }
+    return set(leaf.node.key) <= equal
 
 
 def _way(first: From, rest: Sequence[From], conditions: Sequence[exp.Expr], wanted: Refs) -> list[From]:

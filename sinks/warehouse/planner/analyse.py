@@ -118,7 +118,8 @@ class _Analysis:
     def _leaf(self, source: exp.Expr) -> Leaf:
         if isinstance(source, exp.Table):
             relation = self.relations[source.name.lower()]
-            return Leaf(source.alias, Base(relation.name, tuple(map(str.lower, relation.columns)), relation.key))
+            columns = tuple(map(str.lower, relation.columns))
+            return Leaf(source.alias, Base(relation.name, columns, relation.key, relation.rows))
         if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Query):
             node = analyse(source.this, self.relations)
             if _outward(source.this, _all_aliases(source.this)):
@@ -159,11 +160,11 @@ class _Analysis:
         if isinstance(asks, exp.Any | exp.All):
             raise Unplannable("ANY or ALL of a subquery")
         if not _outward(subquery, _all_aliases(subquery)):
-            if not isinstance(asks, exp.In):
-                raise Unplannable("a subquery that is the same for every row")
-            # IN over an uncorrelated query: its column is compared with the row's value.
             node = analyse(subquery, self.relations)
             alias = f"in_{min(_all_aliases(subquery))}"
+            if not isinstance(asks, exp.In):
+                return Depends(left, Leaf(alias, node), ())
+            # IN over an uncorrelated query: its column is compared with the row's value.
             column = exp.column(names(node)[0], alias, quoted=True)
             return Depends(left, Leaf(alias, node), (_compared(asks, column),))
         if not isinstance(subquery, exp.Select):
@@ -259,11 +260,19 @@ def _tie(asks: exp.In, query: exp.Expr) -> exp.Expr:
 
 
 def _compared(asks: exp.In, value: exp.Expr) -> exp.Expr:
-    """True where a value may decide; also if the comparison is null, which NOT IN depends on."""
+    """True where a value may decide; also if the comparison is null, which NOT IN and others depend on."""
     if isinstance(asks.this, exp.Tuple):
         raise Unplannable("IN over several columns")
     equal = exp.EQ(this=asks.this.copy(), expression=value.copy())
-    return exp.Coalesce(this=equal, expressions=[exp.true()])
+    return equal if _is_required(asks) else exp.Coalesce(this=equal, expressions=[exp.true()])
+
+
+def _is_required(condition: exp.Expr) -> bool:
+    """Whether a WHERE keeps only rows for which the condition is true."""
+    above = condition.parent
+    while isinstance(above, exp.Paren | exp.And):
+        above = above.parent
+    return isinstance(above, exp.Where)
 
 
 def _all_aliases(query: exp.Expr) -> frozenset[str]:
@@ -272,8 +281,8 @@ def _all_aliases(query: exp.Expr) -> frozenset[str]:
 
 
 def _outward(part: exp.Expr | None, own: frozenset[str]) -> bool:
-    """Whether it reads a table that is not in `own`."""
-    return part is not None and not tables_of(part) <= own
+    """Whether it reads a table that is not in `own`. Columns without a table, in ORDER BY, are those of the result."""
+    return part is not None and not tables_of(part) - {""} <= own
 
 
 def _is_windowed(aggregate: exp.Expr) -> bool:

@@ -4,16 +4,18 @@ Usage, with `relations` named as in `relations.py` and `k` a relation with the k
 
     plan = plan_view(name, sql, relations)
     plan.reason                       # if not empty: why it is recomputed
+    plan.constants_sql(changed)         # if one of these queries has a row, the view must be recomputed
     keys = run(plan.keys_sql(changed))  # columns plan.key; no duplicates
     rows = run(plan.rows_sql("k"))      # the view's rows of these keys, all columns, as of this cut
 
-The view as of the cut is its old rows without those of the keys, plus the new ones.
+The view as of the cut is its old rows without those of the keys, plus the new ones. With `plan.top`, `rows` are all its
+rows (`top_rows.py`).
 `sinks.warehouse.views.incremental` runs this on Spark, the property tests on DuckDB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -25,7 +27,8 @@ from sinks.warehouse.planner.analyse import analyse
 from sinks.warehouse.planner.parse import normal_form
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.restrict import RowsQuery, Side, restriction_of, rows_of, rows_query
-from sinks.warehouse.planner.tree import Base, Block, Sets, leaves, names
+from sinks.warehouse.planner.top_rows import Top, without_limit
+from sinks.warehouse.planner.tree import Base, Block, Node, Sets, leaves, names
 from sinks.warehouse.planner.view_keys import unique_key, view_key
 
 
@@ -41,6 +44,7 @@ class ViewPlan:
         unique: columns that no two rows share, a null being equal to a null; empty if none are known.
         columns: the view's columns, in order, in lower case.
         obstacles: input -> why a change of it causes a recompute.
+        top: its ORDER BY ... LIMIT; None if it has none.
     """
 
     name: str
@@ -50,7 +54,9 @@ class ViewPlan:
     unique: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     obstacles: Mapping[str, str] = field(default_factory=dict)
+    top: Top | None = None
     _node: Block | Sets | None = None
+    _whole: Block | Sets | None = None
 
     def obstacle(self, changed: Collection[str]) -> str:
         """Return why these changes cause a recompute; "" if its keys are enough."""
@@ -61,15 +67,26 @@ class ViewPlan:
 
         Raises Unplannable as in `obstacle`. At least one relation must be an input.
         """
-        branches = AffectedKeys(changed).affected(self._query(), self.key)
+        found = AffectedKeys(changed)
+        branches = found.affected(self._query(), self.key)
+        if not branches and found.constants:
+            branches = [f"select {', '.join(map(quoted, self.key))} from ({self.whole_sql()}) where false"]
         if not branches:
             raise Unplannable("nothing that it reads changed")
         return f"select distinct * from ({sql_pieces.union(branches)})"
+
+    def constants_sql(self, changed: Collection[str]) -> list[str]:
+        """Return a query for each subquery that is the same for every row: it has a row if its value may differ."""
+        found = AffectedKeys(changed)
+        found.affected(self._query(), self.key)
+        return [_difference(leaf.node, branches) for leaf, branches in found.constants.items()]
 
     def rows_query(self, relation: str) -> RowsQuery:
         """Return the query of its rows at this cut whose key is in `relation`, which has the columns `key`."""
         node, keys = self._query(), quoted(relation)
         found = rows_query(node, Side.NEW, restriction_of(node, keys, self.key))
+        if self.top is not None:
+            return RowsQuery(self.top.sql(found.text, keys, self.key, self.columns), found.narrowed)
         if isinstance(node, Block):
             return found
         # Compared again by the result's columns: where a UNION changes their type, other values may be equal.
@@ -83,7 +100,8 @@ class ViewPlan:
 
     def whole_sql(self) -> str:
         """Return the query of all its rows in the planner's form, to compare it with the view's own text."""
-        return rows_of(self._query(), Side.NEW, None)
+        self._query()
+        return rows_of(self._whole or self._query(), Side.NEW, None)
 
     def graph(self) -> list[str]:
         """Return what its FROM and its subqueries read, for display."""
@@ -106,7 +124,13 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
         sql: Spark's, with tables named as in `relations`.
         relations: all relations it may read, by lower-case name.
     """
-    known = {relation.lower(): found for relation, found in relations.items()}
+    try:
+        return _planned(name, sql, {relation.lower(): found for relation, found in relations.items()})
+    except Exception as error:  # noqa: BLE001 - the parser fails on some texts; without a plan a view is recomputed
+        return ViewPlan(name, (), f"the planner cannot read it: {type(error).__name__}")
+
+
+def _planned(name: str, sql: str, known: Mapping[str, Relation]) -> ViewPlan:
     try:
         query = normal_form(sql, known)
     except Unplannable as found:
@@ -117,10 +141,13 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
         columns, unique = names(node), unique_key(node)
     except Unplannable as found:
         return ViewPlan(name, inputs, str(found))
+    whole, top = node, None
     try:
+        if isinstance(node, Block) and node.bounded:
+            node, top = without_limit(node)
         key = view_key(node)
     except Unplannable as found:
-        return ViewPlan(name, inputs, str(found), unique=unique, columns=columns, _node=node)
+        return ViewPlan(name, inputs, str(found), unique=unique, columns=columns, _node=whole)
     obstacles: dict[str, str] = {}
     for one in inputs:
         try:
@@ -128,4 +155,14 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
         except Unplannable as found:
             obstacles[one] = str(found)
     reason = next(iter(obstacles.values())) if inputs and len(obstacles) == len(inputs) else ""
-    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, node)
+    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, top, node, whole)
+
+
+def _difference(node: Node, branches: Sequence[str]) -> str:
+    """Return a query that has rows only if the node's rows differ before and after the cut; none if nothing changed."""
+    if isinstance(node, Base):
+        raise TypeError("a subquery is a query")
+    new, old = (f"select * from ({rows_of(node, side, None)})" for side in (Side.NEW, Side.OLD))
+    changed = f"exists (select 1 from ({sql_pieces.union(branches)}))"
+    both = f"((({new}) except ({old})) union all (({old}) except ({new})))"
+    return f"select 1 from {both} d where {changed}"

@@ -26,11 +26,13 @@ class Relation:
         name: in the SQL; a plain identifier in lower case.
         columns: name -> Spark's type as DDL, or "" if unknown.
         key: columns that no two rows share, a null being equal to a null; empty if none are known.
+        rows: about how many it has; 0 if that is not known. It decides only what is cheap.
     """
 
     name: str
     columns: Mapping[str, str]
     key: tuple[str, ...] = ()
+    rows: int = 0
 
 
 def old(name: str) -> str:

@@ -3,7 +3,8 @@
 Correctness needs only one condition, null-safe and over the whole key, in the block's WHERE. It applies before
 grouping, so it must use values that a group or a window's partition shares. The rest saves time. A table that has key
 columns is restricted by them where it is read, and so are tables that are equal to it along inner joins. An optional
-side is never restricted by its own columns: rows of its partner would look as if they had no partner.
+side is never restricted by its own columns: rows of its partner would look as if they had no partner. A table in a
+subquery is restricted by the tables around it that it equals.
 
 Each restricted table has a name of its own (`Narrowed`), so that the caller may load it in advance.
 """
@@ -151,12 +152,17 @@ class _Restricting:
             select.set("order", None)
         placed = {leaf.alias: leaf for leaf in in_from(node.source)}
         narrow = self._narrow(node, restriction) if restriction is not None else {}
-        for source in sources(select):
+        in_select = sources(select)
+        for source in in_select:
             inner = placed[source.alias].node
             if source.alias in narrow:
                 source.replace(narrow[source.alias])
             elif not isinstance(inner, Base):
                 source.set("this", self.query(inner, None))
+        outer = {source.alias for source in in_select}
+        for table in list(select.find_all(exp.Table)):
+            if table.alias in narrow.keys() - outer:
+                table.replace(narrow[table.alias])  # in a subquery
         if restriction is None or any(_is_whole(leaf, restriction) for leaf in required(node.source)):
             return select
         return select.where(self._among(restriction), copy=False)
@@ -306,7 +312,24 @@ def _equalities(source: From) -> list[tuple[Leaf, Leaf, str, str]]:
         # The optional side may lose rows that equal no wanted row.
         right = [source.right] if isinstance(source.right, Leaf) else []
         return [*_equalities(source.left), *_edges(source.conditions, required(source.left), right)]
-    return _equalities(source.left) if isinstance(source, Depends) else []
+    return _of_subquery(source) if isinstance(source, Depends) else []
+
+
+def _of_subquery(source: Depends) -> list[tuple[Leaf, Leaf, str, str]]:
+    """Return edges into a subquery or the right side of a semi join: rows that no outer row equals do not matter."""
+    outer, right, found = required(source.left), source.right, _equalities(source.left)
+    if not isinstance(right, Leaf) or isinstance(right.node, Base):
+        inner = [leaf for leaf in required(right) if isinstance(leaf.node, Base)]
+        return [*found, *_edges(source.conditions, outer, inner), *_equalities(right)]
+    if not isinstance(right.node, Block):
+        return found
+    # IN over a query: its column may be that of a table.
+    placed = {leaf.alias: leaf for leaf in required(right.node.source) if isinstance(leaf.node, Base)}
+    for here, _, mine, its in _edges(source.conditions, outer, [right]):
+        value = right.node.outputs[its]
+        if isinstance(value, exp.Column) and value.table in placed and _may_pass(right.node, its):
+            found.append((here, placed[value.table], mine, value.name))
+    return [*found, *_equalities(right.node.source)]
 
 
 def _edges(

@@ -31,6 +31,7 @@ class Base:
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +99,8 @@ class Outer:
 class Depends:
     """Rows of `left` that depend on the rows of `right` for which the conditions hold.
 
-    Semi and anti joins, EXISTS, IN, and scalar subqueries.
+    Semi and anti joins, EXISTS, IN, and scalar subqueries. Without conditions, all rows depend on the same rows of
+    `right`: a subquery that is the same for every row.
     """
 
     left: From

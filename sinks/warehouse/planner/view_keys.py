@@ -127,12 +127,22 @@ def _is_determined(node: Node, name: str) -> bool:
 
 
 def _of_table(block: Block, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return those columns that are the key of a table that contributes to every row; empty if there is none."""
-    for leaf in required(block.source):
-        found = _placed_key(block, leaf)
-        if found and set(found) <= set(columns):
-            return found
-    return ()
+    """Return those columns that equal the key of a table that contributes to every row; empty if there is none.
+
+    Of several tables, one that no other looks up by its key: an order has one customer, a customer has many orders.
+    """
+    place = _places(block)
+    for one, other in _equal_columns(block.source):
+        if (name := place.get((other.table, other.name))) is not None:
+            place.setdefault((one.table, one.name), name)
+    found: dict[str, tuple[str, ...]] = {}
+    leaves = [leaf for leaf in required(block.source) if unique_key(leaf.node)]
+    for leaf in leaves:
+        key = [place.get((leaf.alias, column)) for column in unique_key(leaf.node)]
+        if all(name in columns for name in key):
+            found[leaf.alias] = tuple(name for name in key if name)
+    keyed = [leaf for leaf in leaves if leaf.alias in found]
+    return next((found[leaf.alias] for leaf in _undetermined(keyed, block.source)), ())
 
 
 def _placed_key(block: Block, leaf: Leaf) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from cdc.lsn import Lsn
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.table_naming import known_names_hint, matching_tables, sql_name
-from sinks.warehouse.views.definition import table_names, temporary
+from sinks.warehouse.views.definition import temporary
+from sinks.warehouse.views.query_text import table_names
 from sinks.warehouse.views.safety import check_reads
 
 if TYPE_CHECKING:

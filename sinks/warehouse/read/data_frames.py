@@ -7,6 +7,7 @@ there when the frame was made. All frames of a cut are as of the same LSN. Nothi
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -222,7 +223,7 @@ def read_sql(
     try:
         return guarded(spark, query)
     except PySparkException as error:
-        fault = failure(bound, error)
+        fault = failure(replace(bound, shifts=()), error)  # the marks move all columns
         if not isinstance(fault, ViewRefused):
             raise fault from error
         raise ViewRefused(fault.message.replace(mark, ""), hint="names have the same meaning as in a view") from None

@@ -6,11 +6,12 @@ deltalake reads the rows, so a read takes a fraction of a second.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from cdc.errors import LakeDamaged, SinkBehind, UsageError
+from cdc.errors import LakeDamaged, SinkBehind, TailraceError, UsageError
 from cdc.lsn import Lsn
 from sinks.warehouse.delta.pinned_version import pinned, row_count
 from sinks.warehouse.lake import layout
@@ -216,20 +217,54 @@ def run_query(table: DeltaTable, sql: str) -> pa.Table | None:
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
+    try:
+        return pa.table(QueryBuilder().register("t", table).execute(sql))
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        damage = _damage(table, error)
+        if damage is None:
+            return None
+        raise damage from error
+
+
+def stream_query(table: DeltaTable, sql: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the columns and the rows of an SQL query over `t`, this version, without holding all rows in memory.
+
+    The iterator raises LakeDamaged, and the query itself does.
+    """
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    @contextmanager
+    def translated() -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, pa.ArrowException, OSError) as error:
+            raise _damage(table, error) or LakeDamaged(
+                f"version {table.version()} of {table.table_uri} cannot be read", hint="rebuild the sink"
+            ) from error
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with translated():
+            yield from reader
+
+    with translated():
+        reader = pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql))
+    return reader.schema, batches()
+
+
+def _damage(table: DeltaTable, error: Exception) -> TailraceError | None:
+    """Return the error if files cannot be read; None if it is about a value."""
     from sinks.warehouse.lake.store_errors import is_storage_error, store_unreachable
 
-    try:
-        found = pa.table(QueryBuilder().register("t", table).execute(sql))
-    except (DeltaError, pa.ArrowException, OSError) as error:
-        if is_storage_error(error):
-            raise store_unreachable(table.table_uri, error) from error
-        text = str(error)
-        if "Object at location" in text or "(os error" in text:
-            raise LakeDamaged(
-                f"files of {table.table_uri} are lost", hint="restore the lake from a copy, or rebuild the sink"
-            ) from error
-        return None
-    return found
+    if is_storage_error(error):
+        return store_unreachable(table.table_uri, error)
+    text = str(error)
+    if "Object at location" in text or "(os error" in text:
+        return LakeDamaged(
+            f"files of {table.table_uri} are lost", hint="restore the lake from a copy, or rebuild the sink"
+        )
+    return None
 
 
 def columns_of(table: DeltaTable) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,13 +52,18 @@ class PlannedView:
         }
 
 
-def planned(lake: Lake, manifest: Manifest, views: Sequence[View], name: str) -> PlannedView:
-    """Return the plan of one of these views over a cut's tables. Raises UsageError if the view does not exist."""
+def planned(
+    lake: Lake, manifest: Manifest, views: Sequence[View], name: str, behind: Collection[str] = ()
+) -> PlannedView:
+    """Return the plan of one of these views over a cut's tables. Raises UsageError if the view does not exist.
+
+    `behind` has further views that are left behind, because their files cannot be used.
+    """
     if not any(view.name == name for view in views):
         known = ", ".join(sorted(view.name for view in views)) or "none"
         raise UsageError(f"view {name} does not exist in the folder of views", hint=f"known views: {known}")
     plans: dict[str, ViewPlan] = {}
-    for view in bind_each(views, manifest.tables, types_of(manifest.tables)):
+    for view in bind_each(views, manifest.tables, types_of(manifest.tables), behind):
         if not isinstance(view, BoundView):
             if view[0].name == name:
                 raise view[1]

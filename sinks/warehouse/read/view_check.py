@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from cdc.errors import LakeDamaged, UsageError
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake import layout
-from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.lake.layout import split_beside
+from sinks.warehouse.lake.table_naming import known_names_hint, quoted
 from sinks.warehouse.spark.spark_errors import translating_spark_errors
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, View, bind_each
@@ -54,14 +55,19 @@ class ViewReport:
 
 
 def check_views(
-    spark: SparkSession, lake: Lake, manifest: Manifest, views: Sequence[View], names: Sequence[str]
+    spark: SparkSession,
+    lake: Lake,
+    manifest: Manifest,
+    views: Sequence[View],
+    names: Sequence[str],
+    problems: Mapping[str, str] | None = None,
 ) -> list[ViewReport]:
-    """Compare the named views, or all if `names` is empty. Raises UsageError for an unknown name."""
-    unknown = sorted(set(names) - manifest.views.keys())
-    if unknown:
-        known = ", ".join(sorted(manifest.views)) or "none"
-        raise UsageError(f"view {unknown[0]} does not exist at cut {manifest.cut}", hint=f"known views: {known}")
-    found = bind_each(views, manifest.tables, types_of(manifest.tables))
+    """Compare the named views, or all if `names` is empty. Raises UsageError for an unknown name.
+
+    `problems`: view, or its generation that cannot be built -> what is wrong with its file.
+    """
+    missing = without_rows(manifest, names, problems or {})
+    found = bind_each(views, manifest.tables, types_of(manifest.tables), missing)
     bound: dict[str, BoundView] = {}
     refused: dict[str, str] = {}
     for one in found:
@@ -74,13 +80,30 @@ def check_views(
         of_inputs = (estimates.get(read, frozenset()) for read in view.views.values())
         estimates[name] = estimated_columns(view.sql, frozenset().union(*of_inputs))
     wanted = list(names) or sorted(manifest.views)
+    failed = [
+        ViewReport(name=name, cut=manifest.cut, problem=f"it has no rows: {reason}")
+        for name, reason in sorted(missing.items())
+        if not names or split_beside(name)[0] in names
+    ]
+    wanted = [name for name in wanted if name not in missing]
     with translating_spark_errors("check views"):
-        return [
+        return failed + [
             ViewReport(name=name, cut=manifest.views[name].cut, problem=refused[name])
             if name in refused
             else _checked(spark, lake, manifest, bound.get(name), name, estimates.get(name, frozenset()))
             for name in wanted
         ]
+
+
+def without_rows(manifest: Manifest, names: Sequence[str], problems: Mapping[str, str]) -> dict[str, str]:
+    """Return view that has no rows -> why. Raises UsageError for an unknown name."""
+    missing = {name: unbuilt.reason for name, unbuilt in manifest.unbuilt.items()} | dict(problems)
+    missing = {name: reason for name, reason in missing.items() if name not in manifest.views}
+    unknown = sorted(set(names) - manifest.views.keys() - missing.keys())
+    if unknown:
+        hint = known_names_hint(unknown[0], sorted({*manifest.views, *missing})) or "the lake has no views"
+        raise UsageError(f"view {unknown[0]} does not exist at cut {manifest.cut}", hint=hint)
+    return missing
 
 
 def _checked(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.captured import convert_exception
+from pyspark.errors.exceptions.captured import CapturedException, convert_exception
 
 from cdc.errors import SinkGap, SparkFailed
 from sinks.warehouse.spark.spark_session import exit_reason
@@ -54,11 +56,31 @@ def unwrapping() -> Iterator[None]:
     except Py4JJavaError as error:
         cause = error.java_exception
         while cause is not None:
-            own = convert_exception(cause)
-            if own.getSqlState() is not None:
-                raise own from error
+            if _is(cause, "java.lang.StackOverflowError"):
+                raise TooDeep(message="the query is nested too deeply") from error
+            # pyspark has no class for some errors of Spark, and would hide their state.
+            if _is(cause, "org.apache.spark.SparkThrowable") and cause.getSqlState() is not None:
+                found = convert_exception(cause)
+                raise (CapturedException(origin=cause) if found.getSqlState() is None else found) from error
             cause = cause.getCause()
         raise
+
+
+class TooDeep(PySparkException):
+    """Spark's threads have too small a stack for a query."""
+
+    def getCondition(self) -> str:  # noqa: N802 - as pyspark calls it
+        """See `PySparkException`."""
+        return "STACK_OVERFLOW"
+
+    def getSqlState(self) -> str:  # noqa: N802 - as pyspark calls it
+        """See `PySparkException`: the statement is too complex."""
+        return "54001"
+
+
+def _is(found: Any, name: str) -> bool:
+    gateway = SparkContext._gateway  # noqa: SLF001 - as pyspark itself does
+    return gateway is not None and bool(is_instance_of(gateway, found, name))
 
 
 def _failed(doing: str, cause: str, error: BaseException) -> SparkFailed:

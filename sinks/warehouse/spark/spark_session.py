@@ -48,12 +48,18 @@ _WITNESSES: Final = {
 }
 _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  the name of a variable
+_EXCLUDED: Final = "spark.sql.optimizer.excludedRules"
 # Settings that apply to every session. Our own SQL uses try_cast where a cast may fail, so it does not depend on ANSI
 # mode. In a view, a number that does not fit is an error, as in PostgreSQL, and not an unnoticed NULL.
 SQL_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # The first adds integers in another order, so that a sum overflows, or no longer does. The second compares with
+    # each branch of a CASE; if the answers are the same, the conditions and their errors are lost. Rules that the user
+    # excludes are added to these.
+    _EXCLUDED: "org.apache.spark.sql.catalyst.optimizer.ReorderAssociativeOperator,"
+    "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
     # A view must not read files by name; `sinks.warehouse.spark.sql_guard` has the other checks.
     "spark.sql.runSQLOnFiles": "false",
 }
@@ -133,6 +139,21 @@ def close_session(spark: SparkSession) -> None:
         _forget()
 
 
+def beside(spark: SparkSession, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Return another session of the same context, with temporary views of its own, our settings and these."""
+    session = spark.newSession()
+    theirs = session.conf.get(_EXCLUDED, "") or ""
+    for name, value in {**SQL_SETTINGS, **(settings or {})}.items():
+        session.conf.set(name, value)
+    session.conf.set(_EXCLUDED, _excluded(theirs))
+    return session
+
+
+def _excluded(theirs: str) -> str:
+    """Return the rules that are excluded from Spark's optimizer: ours, and those of the user."""
+    return ",".join(dict.fromkeys([*SQL_SETTINGS[_EXCLUDED].split(","), *filter(None, theirs.split(","))]))
+
+
 def close_open_session() -> None:
     """Close the open session, if any; for the end of a process."""
     opened = _opened
@@ -183,7 +204,9 @@ def check_version(version: str) -> None:
 
 
 def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Path, cores: int) -> dict[str, str]:
-    """Return every setting of a session of our own; `options.options` override them, and ``spark.jars`` are joined.
+    """Return every setting of a session of our own.
+
+    `options.options` override them, except that ``spark.jars`` and the optimizer's excluded rules are joined.
 
     Args:
         options: from the user.
@@ -208,6 +231,8 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
         # On: only AQE sees how small a side of a view's join is after filters. A small batch takes no longer with
         # it (0.14-0.43 s against 0.16-0.32 s without, 2026-11-21).
         "spark.sql.adaptive.enabled": "true",
+        # Compiled code of 20 views fills the default of 100, so that each cut would compile all of it again.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         # Otherwise pyspark reports the Python line of every expression to the JVM: three calls in four.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         **SQL_SETTINGS,
@@ -215,10 +240,13 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
     threads = _local_threads(options.master, cores)
     if threads:
         settings["spark.sql.shuffle.partitions"] = str(threads)
+        # By default every hash table and every sort begins with a page of up to 64 MB: a quarter of a small view's CPU.
+        settings["spark.buffer.pageSize"] = "1m"
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.pyspark.python"] = sys.executable
     settings |= options.options
+    settings[_EXCLUDED] = _excluded(options.options.get(_EXCLUDED, ""))
     ours = [str(jar) for jar in jars]
     settings["spark.jars"] = ",".join([*ours, *filter(None, [options.options.get("spark.jars", "")])])
     return settings
@@ -259,10 +287,7 @@ def _open_in_foreign() -> _Opened | None:
             command=f"spark-submit --packages {','.join(missing)} ...",
         )
     # The foreign session keeps its own settings and temporary views.
-    session = theirs.newSession()
-    for key, value in SQL_SETTINGS.items():
-        session.conf.set(key, value)
-    return _Opened(session, None)
+    return _Opened(beside(theirs), None)
 
 
 def _missing_jars(spark: SparkSession) -> list[str]:

@@ -84,12 +84,15 @@ def guarded(spark: SparkSession, sql: str) -> DataFrame:
 def _check_parsed(spark: SparkSession, sql: str) -> None:
     """Refuse a command. Parsing runs nothing."""
     from py4j.protocol import Py4JJavaError
-    from pyspark.errors.exceptions.captured import convert_exception
+    from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 
     try:
         plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)  # noqa: SLF001
     except Py4JJavaError as error:
-        raise convert_exception(error.java_exception) from error
+        raised = convert_exception(error.java_exception)
+        if isinstance(raised, UnknownException):
+            raise
+        raise raised from error
     kind = _kind(plan)
     while kind == "UnresolvedWith":
         plan = plan.child()

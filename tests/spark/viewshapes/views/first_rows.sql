@@ -1,0 +1,5 @@
+-- dialect: postgres
+select id, cents, status
+from orders
+order by cents desc nulls last, id
+limit 5
