@@ -35,9 +35,9 @@ demo-capture: setup ## the demo with capture only, under two minutes
 # Three lanes of about the same length, for two cores: a test on servers uses about half a core. If a tier fails, the
 # next tiers still run, so one run shows all failures.
 LANES := quick-lane capture-lane slow-lane
-quick-lane: TIERS := static unit property fresh spark contract e2e
+quick-lane: TIERS := static unit fresh spark e2e
 capture-lane: TIERS := integration
-slow-lane: TIERS := faults
+slow-lane: TIERS := faults contract property
 
 test: setup ## run everything that CI runs, in three lanes
 	@$(MAKE) --no-print-directory -k -j3 --output-sync=line $(LANES)
@@ -133,6 +133,10 @@ lake-kills: setup ## make 200 cuts under load with 20 kills, and compare everyth
 view-proof: setup ## compare fifty views with PostgreSQL at the LSN of each of 240 cuts, with six seeds and ten kills
 	TAILRACE_VIEW_CUTS=$${TAILRACE_VIEW_CUTS:-40} TAILRACE_VIEW_SEEDS=$${TAILRACE_VIEW_SEEDS:-6} \
 		TAILRACE_VIEW_KILLS=$${TAILRACE_VIEW_KILLS:-10} $(PYTEST) -s --timeout 14400 tests/spark/viewshapes
+
+tpch-proof: setup ## compare TPC-H's 22 queries with PostgreSQL at ten cuts under load for each kind of plan; an hour
+	TAILRACE_TPCH_SCALE=$${TAILRACE_TPCH_SCALE:-0.01} TAILRACE_TPCH_CUTS=$${TAILRACE_TPCH_CUTS:-10} \
+		$(PYTEST) -s --timeout 14400 tests/spark/tpch/test_tpch_at_source.py
 
 real-data: setup ## compare views over every flight of a year with PostgreSQL
 	TAILRACE_FLIGHT_MONTHS=12 $(PYTEST) -s tests/spark/flights
