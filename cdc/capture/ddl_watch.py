@@ -1,8 +1,7 @@
 """Finds DDL that the stream does not show, records it with the next Kafka transaction, and applies the policy to it.
 
 The catalog watch's thread calls `check`, `settle` and `rejoined`; a start calls `check` once. The capture thread calls
-the rest.
-Facts and findings wait here until the pipeline commits them.
+the rest. Facts and findings wait here until the pipeline commits them.
 
 A finding is durable before its policy acts. The other way round, a stop would lose the finding that it stopped for. An
 operator who accepts a finding therefore sees exactly what capture saw.

@@ -25,6 +25,7 @@ from cdc.replication.connect import Connection
 from cdc.replication.table_shape import SourceTable
 from cdc.startup.signal_reader import SignalListener, listener
 from cdc.startup.topic_check import LedgerTopics
+from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
 from snapshot import table_reader
 from snapshot.handover import HandOver
@@ -124,17 +125,15 @@ class Snapshots:
             if not merger.tables.covers(table.table, table.oid, lsn):
                 merger.requests.begin(table.table, table.oid, lsn, sweep_from=lsn)
 
-    def resume_abandoned(self, tables: Sequence[SourceTable], now: Callable[[], Lsn]) -> None:
-        """Begin again the snapshots of tables that had another name when they were read, and have their own again.
-
-        `now` returns the end of the WAL.
-        """
+    def resume_abandoned(self, tables: Sequence[SourceTable], connection: Connection) -> None:
+        """Begin again the snapshots of tables that had another name when they were read, and have their own again."""
         with self.hand_over.merging() as merger:
             abandoned = dict(merger.requests.abandoned)
         back = [table for table in tables if abandoned.get(table.table) == table.oid]
         if back:
-            lsn = now()
+            lsn = catalog_queries.current_wal(connection)
             for table in back:
+                log.get().info("snapshot_resumed", table=table.table, reason="the table has its former name again")
                 self.join(table, lsn)
 
     def unreadable(self) -> list[LeftOut]:

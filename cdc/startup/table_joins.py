@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import Final, Protocol
 
 from cdc.capture.ddl_watch import DdlWatch
@@ -135,9 +134,7 @@ class TableJoins:
             if table.oid not in out and self._captured.get(table.oid) != table.table:
                 self._join(table, facts, connection, names)
         self._forget(tables, out, watch)
-        self._snapshots.resume_abandoned(
-            [table for table in there if table.oid not in out], partial(catalog_queries.current_wal, connection)
-        )
+        self._snapshots.resume_abandoned([table for table in there if table.oid not in out], connection)
         self._watch_all(facts, watch)
         self._observer.tables_left_out([*left_out, *self.outbox_left_out, *self._snapshots.unreadable()])
         self._next_check_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)

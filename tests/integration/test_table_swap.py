@@ -160,6 +160,7 @@ def test_snapshot_that_was_given_up_while_its_table_had_another_name_is_begun_ag
     capture.sql("alter table away rename to blue")
 
     until_equal(capture, "blue")
+    assert [event["table"] for event in daemon.events("snapshot_resumed")] == ["public.blue"]
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a restart"])
