@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _NUMBER: Final = re.compile(r"#\d+L?")
 _TREE: Final = re.compile(r"^[\s:+\-!']*")
+_COMPARED: Final = re.compile(r" (<=>|<=|>=|<|>|=) ")
+_OPPOSITE: Final = {">": "<", ">=": "<="}
 _BARE: Final = re.compile(r"(?<=[\[ ])none(?: AS )?(, |(?=\]))")
 
 
@@ -50,7 +52,7 @@ def _shape(plan: Any) -> list[str]:
             by, found, results = text.partition("], [")
             text = by + found + _without_bare("[" + results)
         elif text.startswith("Filter "):
-            text = "Filter " + " AND ".join(sorted(_conditions(text.removeprefix("Filter "))))
+            text = "Filter " + " AND ".join(sorted(map(_turned, _conditions(text.removeprefix("Filter ")))))
         if text and ("GlobalLimit " in whole or not text.startswith("Sort ")):
             lines.append(text)
     return lines
@@ -70,6 +72,24 @@ def _conditions(text: str) -> list[str]:
     starts = [1, *(end + len(" AND ") for end in ends)]
     parts = [text[start:end] for start, end in zip(starts, [*ends, len(text) - 1], strict=True)]
     return [one for part in parts for one in _conditions(part)] if ends else [text]
+
+
+def _turned(condition: str) -> str:
+    """Return ``(a > b)`` as ``(b < a)``, and operands of ``=`` in order of their text.
+
+    Spark orders operands by hashes. That of a subquery differs between ``join`` and ``cross join`` with a condition.
+    """
+    depth, found = 0, []
+    for place, character in enumerate(condition):
+        depth += (character == "(") - (character == ")")
+        if depth == 1 and (match := _COMPARED.match(condition, place)):
+            found.append(match)
+    if len(found) != 1 or not condition.endswith(")"):
+        return condition
+    operator, left, right = found[0][1], condition[1 : found[0].start()], condition[found[0].end() : -1]
+    if operator in _OPPOSITE or (operator == "=" and right < left):
+        return f"({right} {_OPPOSITE.get(operator, operator)} {left})"
+    return condition
 
 
 def _without_bare(text: str) -> str:
