@@ -2,7 +2,8 @@
 
 The planner's parser is not Spark's. If it read an operator, function or literal differently, the optimised plans of the
 two differ, and the view is recomputed. Spark's canonical plans are compared. Windows and unions number columns
-differently in these; then the plans are compared without numbers, and without lists of bare columns.
+differently in these, and the operands of a comparison have no fixed order; then the plans are compared without numbers,
+without lists of bare columns, and with ordered operands.
 """
 
 from __future__ import annotations
