@@ -16,7 +16,7 @@ from typing import Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from cdc.errors import SourceRefused
+from cdc.errors import SourceRefused, SourceUnreachable
 from cdc.replication.catalog_queries import one_snapshot
 from cdc.replication.connect import Connection
 from cdc.replication.error_mapping import translate
@@ -165,7 +165,10 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
         refused = add_tables(connection, name, missing(before, wanted))
     else:
         try:
-            connection.execute(statements[0].encode())
+            with connection.transaction():
+                connection.execute(statements[0].encode())
+                if not _has(connection, name, wanted):
+                    raise SourceUnreachable(f"cannot create publication {name!r}: {_NAME_TAKEN}", publication=name)
         except psycopg.Error as error:
             raise translate(error, f"create publication {name!r}", publication=name) from error
     facts = publication_facts(connection, name)
@@ -203,15 +206,22 @@ def _add(connection: Connection, name: str, tables: Sequence[SourceTable]) -> ps
         with connection.transaction():
             connection.execute(_LOCK_TIMEOUT)
             connection.execute(add_statement(name, tables).encode())
-            # The statement names tables; another table may have the name by now. What it added is locked until the end.
-            added = connection.execute(_MEMBERS, {"name": name, "oids": [table.oid for table in tables]}).fetchone()
-            if added != (len(tables),):
+            if not _has(connection, name, tables):
                 raise psycopg.DatabaseError(_NAME_TAKEN)
     except psycopg.Error as error:
         if connection.closed:
             raise translate(error, f"add tables to publication {name!r}", publication=name) from error
         return error
     return None
+
+
+def _has(connection: Connection, name: str, tables: Sequence[SourceTable]) -> bool:
+    """Whether the statement of this transaction published all of these tables, which it locked until its end.
+
+    Statements name tables. Another table may have the name by now.
+    """
+    found = connection.execute(_MEMBERS, {"name": name, "oids": [table.oid for table in tables]}).fetchone()
+    return found == (len(tables),)
 
 
 def publishable(tables: Sequence[SourceTable]) -> list[SourceTable]:

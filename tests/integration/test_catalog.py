@@ -271,6 +271,17 @@ def test_table_whose_name_went_to_another_is_refused_and_not_published_in_its_pl
     ]
 
 
+def test_publication_is_not_created_when_a_name_went_to_another_table(
+    source: Connection, two_tables: list[SourceTable]
+) -> None:
+    source.execute("alter table public.a rename to old; alter table public.b rename to a")
+
+    with pytest.raises(SourceUnreachable, match="renamed or replaced meanwhile; retrying"):
+        ensure_publication(source, "p", two_tables[:1], create=True)
+
+    assert publication_facts(source, "p") is None
+
+
 def test_missing_publication_made_by_hand_is_refused_with_its_statement(
     source: Connection, two_tables: list[SourceTable]
 ) -> None:

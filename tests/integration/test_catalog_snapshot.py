@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from cdc.config.secret import Secret
-from cdc.replication.catalog_facts import table_facts
+from cdc.replication.catalog_facts import CatalogReader, table_facts
 from cdc.replication.catalog_queries import key_columns, one_snapshot, tables_matching
 from cdc.replication.connect import Connection, connect
 from cdc.replication.publication import publication_facts
@@ -29,9 +29,15 @@ _READINGS: Final[dict[str, Read]] = {
     "key": key_columns,
     "facts": lambda source, oid: table_facts(source, "p", [oid]),
     "publication": lambda source, _: publication_facts(source, "p"),
+    "check": lambda source, oid: _checked(CatalogReader(source, "p", ["public.t"]), oid),
 }
 # A new key column fills the table again: name, columns, indexes, file node and publication change in one statement.
 _DDL: Final = "alter table t add column id bigint generated always as identity primary key"
+
+
+def _checked(catalog: CatalogReader, oid: int) -> tuple[object, ...]:
+    with catalog.one_snapshot():
+        return catalog.digests(), catalog.facts([oid])
 
 
 class _Between:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -43,32 +43,45 @@ class ScriptedCatalog:
     lsn: int = 1000
     takes_s: float = 0.0
     clock: ManualClock | None = None
+    is_open: bool = False
+    reads: list[tuple[str, bool]] = field(default_factory=list)
 
-    def one_snapshot(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def one_snapshot(self) -> Iterator[None]:
+        self.is_open = True
+        yield
+        self.is_open = False
 
     def scope(self) -> CatalogScope:
+        self._read("scope")
         self.lsn += 10
         if self.clock is not None:
             self.clock.now_s += self.takes_s
         return CatalogScope(lsn=self.lsn, xid=700, all_tables=False, schemas=(), selected=("public.*",))
 
     def digests(self) -> dict[int, Digest]:
+        self._read("digests")
         return {self._oid(name): Digest(f"public.{name}", hash(columns)) for name, columns in self.tables.items()}
 
     def facts(self, oids: Sequence[int]) -> dict[int, TableFacts]:
+        self._read("facts")
         self.asked.append(sorted(oids))
         return {self._oid(name): self._facts(name) for name in self.tables if self._oid(name) in oids}
 
     def names(self, oids: Sequence[int]) -> Mapping[int, str]:
+        self._read("names")
         return {}
 
     def taken(self, names: Sequence[str]) -> frozenset[str]:
+        self._read("taken")
         return frozenset()
 
     def end_of_wal(self) -> Lsn:
         self.lsn += 10
         return Lsn(self.lsn)
+
+    def _read(self, what: str) -> None:
+        self.reads.append((what, self.is_open))
 
     def _oid(self, name: str) -> int:
         return sum(name.encode())
@@ -147,6 +160,18 @@ def test_facts_are_read_and_written_of_changed_tables_only() -> None:
     assert [sorted(notes) for notes in rig.log.notes] == [["public.a", "public.b"], ["public.b"]]
     assert [one.table for one in rig.observer.told] == ["public.b"]
     assert not rig.watch.due(), "nothing more to write"
+
+
+def test_every_check_reads_the_catalog_on_one_snapshot() -> None:
+    rig = Rig()
+    rig.catalog.tables["b"] = ("d",)
+
+    rig.look()
+    del rig.catalog.tables["a"]
+    rig.look()
+
+    assert {what for what, _ in rig.catalog.reads} == {"scope", "digests", "facts", "names", "taken"}
+    assert all(is_open for _, is_open in rig.catalog.reads)
 
 
 def test_checks_take_a_fiftieth_of_the_time_at_most() -> None:
