@@ -45,6 +45,13 @@ _FOUND_ONCE: Final = (
     "select id, case ((1, mod(i8, i8)) < (k, i8)) when true then 1 else 3 end as x from mild where id = 3",
     "select id, least(0::float8, f8) as a, least(f8, 0::float8) as b, greatest(0::float8, f8) as c from mild",
     "select id, (i8 + (i2 + 10000000000)) as x from wild where id = 2",
+    "select id, ((k, i8) < (-7, cast(''::text as int8))) as x from mild",
+    "select id, (nullif(i2, i2) = cast('a'::text as int2)) as x from mild",
+    "select id, (u in (u, cast(''::text as uuid))) as x from mild",
+    "select id, (coalesce(date '1999-12-31', d) in (make_date(2024, 10, i4), date '1999-12-31')) as x from wild",
+    "select id, (((i2 % i2))::numeric(10,2) is distinct from -2.50) as x from wild where id = 4",
+    "select id, ((0.00001 = (t)::numeric(12,3)) is true) as x from mild where id = 1",
+    "select id, (m * nullif(-7, n)) as x from wild",
     "select id, (10 is not distinct from case jsonb_array_length(j) when id then 1 else 3 end) as x from mild",
 )
 

@@ -12,6 +12,7 @@ from sinks.warehouse.views.meaning.arrays import array_literal
 from sinks.warehouse.views.meaning.coercion import coerced, literal, unpadded
 from sinks.warehouse.views.meaning.known import CASTS
 from sinks.warehouse.views.meaning.known_numbers import numeric_of_text
+from sinks.warehouse.views.meaning.nullness import is_constant
 from sinks.warehouse.views.meaning.pg_types import (
     BOOL,
     BYTEA,
@@ -130,6 +131,9 @@ def _known(node: exp.Expr, found: Typed, kind: PgType) -> Typed:
     if form is None:
         hint = "cast it to text first" if have.name == "bpchar" else "keep its type, or cast in PostgreSQL"
         raise NotProven(node, f"casts {have} to {kind}", hint)
+    if have == TEXT and is_constant(node):
+        # PostgreSQL casts a constant while it plans, and may raise an error that no row of the view needs.
+        raise NotProven(node, f"casts a constant text to {kind}", f"write the constant as {kind} '...'")
     return found.of(once(form.replace("{type}", kind.spark), [found]), kind)
 
 

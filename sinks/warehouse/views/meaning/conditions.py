@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from sinks.warehouse.views.meaning import arrays, moments, subqueries
 from sinks.warehouse.views.meaning.coercion import coerced, compared, refuse_order
-from sinks.warehouse.views.meaning.nullness import is_never_null
+from sinks.warehouse.views.meaning.nullness import is_constant, is_never_null
 from sinks.warehouse.views.meaning.pg_types import BOOL, INTEGERS, ORDERED, TEXTS, PgType
 from sinks.warehouse.views.meaning.refusal import NotProven
 from sinks.warehouse.views.meaning.typed import Typed
@@ -124,8 +124,8 @@ def _list(walk: Expressions, node: exp.Expr, left: exp.Expr, values: list[exp.Ex
     if subqueries.row(left) is not None:
         tests = [subqueries.compared_rows(walk, node, "=", (left, one)) for one in values]
         return Typed(f"({' or '.join(test.sql for test in tests if test is not None)})", BOOL)
-    constant = [one.find(exp.Column, exp.Query) is None for one in values]
-    if left.find(exp.Column, exp.Query) is None and any(constant) and not all(constant):
+    constant = [is_constant(one) for one in values]
+    if is_constant(left) and any(constant) and not all(constant):
         # PostgreSQL compares constants while it plans, and may then not compute the other values.
         raise NotProven(node, "compares a constant with constants and other values", "compare it with the other values")
     value = walk.of(left)

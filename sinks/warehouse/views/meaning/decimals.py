@@ -44,9 +44,8 @@ def as_decimal(found: Typed) -> Typed:
     """Return an integer as a numeric; a numeric unchanged."""
     if found.type.name == "numeric":
         return found
-    if found.literal is not None:
-        return found.of(found.sql, numeric(len(found.literal.lstrip("-0")) or 1, 0))
-    kind = numeric(INTEGERS[found.type.name], 0)
+    digits = INTEGERS[found.type.name] if found.literal is None else len(found.literal.lstrip("-0")) or 1
+    kind = numeric(digits, 0)
     return found.of(f"cast({found.sql} as {kind.spark})", kind)
 
 

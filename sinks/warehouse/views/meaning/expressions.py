@@ -26,6 +26,7 @@ from sinks.warehouse.views.meaning.aggregates import aggregate, is_aggregate, js
 from sinks.warehouse.views.meaning.coercion import common, unified
 from sinks.warehouse.views.meaning.decimals import decimal_literal
 from sinks.warehouse.views.meaning.grouping import grouping
+from sinks.warehouse.views.meaning.nullness import is_constant, is_never_null
 from sinks.warehouse.views.meaning.percentiles import within_group
 from sinks.warehouse.views.meaning.pg_types import BOOL, FLOATS, INT4, INT8, INTEGERS, TEXT, UNKNOWN, PgType
 from sinks.warehouse.views.meaning.placement import FILTER, SELECT, WINDOW, Place, aggregated, check_window
@@ -154,7 +155,11 @@ class Expressions:
         return Typed(f"case {branches} else {values[-1].sql} end", kind, c=any(value.c for value in values))
 
     def _coalesce(self, node: exp.Coalesce) -> Typed:
-        values, kind = unified(node, [self.of(one) for one in (node.this, *node.expressions)])
+        parts = [node.this, *node.expressions]
+        if any(is_constant(part) and is_never_null(part) for part in parts[:-1]):
+            # PostgreSQL knows the result while it plans, and may then not compute what it is used in.
+            raise NotProven(node, "uses coalesce() with a constant before other values", "leave out what follows it")
+        values, kind = unified(node, [self.of(one) for one in parts])
         return Typed(f"coalesce({', '.join(one.sql for one in values)})", kind, c=any(one.c for one in values))
 
     def _nullif(self, node: exp.Nullif) -> Typed:

@@ -14,6 +14,11 @@ _NEVER_BY_NAME: Final = frozenset({"jsonb_build_array", "jsonb_build_object"})
 _MAYBE: Final = (exp.Column, exp.Null, exp.Nullif, exp.Query, exp.Subquery, exp.AggFunc, exp.Window)
 
 
+def is_constant(node: exp.Expr) -> bool:
+    """Whether an expression has no column and no query."""
+    return node.find(exp.Column, exp.Query) is None
+
+
 def is_never_null(node: exp.Expr) -> bool:
     """Whether Spark knows, without computing it, that an expression has a value in every row."""
     if isinstance(node, _NEVER):
