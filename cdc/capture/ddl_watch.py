@@ -13,6 +13,7 @@ import shlex
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cdc.clock import Clock
@@ -45,6 +46,19 @@ _SWEPT: Final = frozenset({"joined", "renamed", "replaced", "recreated", "return
 """
 _CHECKS_IN_DOUBT: Final = 2
 """The stream may show a transaction before other sessions see it: the first check may still read the former names."""
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """A name that the stream showed with another owner than the catalog.
+
+    Attributes:
+        checks: how many checks are left before the catalog is believed.
+        owner: oid of the table that the stream showed under the name last; 0 if it only showed its owner elsewhere.
+    """
+
+    checks: int = _CHECKS_IN_DOUBT
+    owner: int = 0
 
 
 class ReadAgain(Protocol):
@@ -123,7 +137,7 @@ class DdlWatch:
         self._tables = dict(recorded.tables)
         self._names = {record.facts.oid: name for name, record in self._tables.items() if record.facts is not None}
         self._owned_since: dict[str, Lsn] = {}
-        self._in_doubt: dict[str, int] = {}
+        self._in_doubt: dict[str, _Doubt] = {}
         self._digests: dict[int, Digest] = {}
         self._changed: set[str] = set()
         self._scope_changed = True
@@ -133,7 +147,7 @@ class DdlWatch:
         self._accept(recorded.accepted)
         for table, record in self._tables.items():
             if record.facts is not None and any(one.kind == "returned" for one in record.findings):
-                self._in_doubt[table] = _CHECKS_IN_DOUBT
+                self._in_doubt[table] = _Doubt()
 
     def check(self, catalog: Catalog) -> None:
         """Compare the catalog with the recorded facts. Raises SourceError if it cannot be read."""
@@ -172,7 +186,7 @@ class DdlWatch:
             for table in wrong:
                 if commit_lsn <= self._owned_since.get(table, 0):
                     continue  # the check that saw the present owner for the first time has found it
-                self._in_doubt[table] = _CHECKS_IN_DOUBT
+                self._in_doubt[table] = _Doubt(owner=relation.oid if table == relation.table else 0)
                 was = self._tables[table]
                 found = away_for_a_time(table, epoch=self._epoch, since_lsn=self._scope.lsn, lsn=commit_lsn)
                 record = TableRecord(facts=was.facts, findings=merge_findings(was.findings, [found]))
@@ -269,10 +283,12 @@ class DdlWatch:
                 found = tuple(one for one in found if one.kind != "returned")  # another finding says what happened
             if facts is not None and (was.facts is None or was.facts.oid != facts.oid):
                 self._owned_since[table] = reading.end_lsn
+                if table in in_doubt and self._in_doubt[table].owner in {0, facts.oid}:
+                    self._in_doubt[table].checks = 1  # the change of owner that the stream showed is found
             self._keep(table, was, TableRecord(facts=facts, findings=found))
         for table in in_doubt:
-            self._in_doubt[table] -= 1
-            if not self._in_doubt[table] or table not in reading.tables:
+            self._in_doubt[table].checks -= 1
+            if not self._in_doubt[table].checks or table not in reading.tables:
                 del self._in_doubt[table]
 
     def _keep(self, table: str, was: TableRecord, record: TableRecord) -> None:

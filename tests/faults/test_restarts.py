@@ -54,7 +54,7 @@ def test_capture_goes_on_exactly_after_postgresql_was_restarted(
 
     assert stopping_s < _SHUTDOWN_S, "our walsender held up the shutdown"
     assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
-    assert len(daemon.events("capture_recovered")) >= 1
+    until(lambda: daemon.events("capture_recovered"), "the end of the wait is logged")
 
 
 def test_capture_goes_on_exactly_after_the_broker_was_killed(fragile: Servers, fragile_capture: CaptureSite) -> None:

@@ -60,4 +60,4 @@ def test_reset_in_the_middle_of_a_commit_loses_and_doubles_nothing(linked: tuple
     log = capture.settled(daemon)
 
     assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
-    assert daemon.events("capture_recovered")
+    until(lambda: daemon.events("capture_recovered"), "the end of the wait is logged")

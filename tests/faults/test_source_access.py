@@ -75,7 +75,7 @@ def test_server_that_comes_later_is_captured_from(
         late.start()
 
         daemon.until_running()
-        assert daemon.events("capture_recovered")
+        until(lambda: daemon.events("capture_recovered"), "the end of the wait is logged")
 
 
 @pytest.mark.parametrize("password", [f"wrong-{CANARY}", ""], ids=["wrong", "missing"])

@@ -45,6 +45,7 @@ class ScriptedCatalog:
     clock: ManualClock | None = None
     is_open: bool = False
     reads: list[tuple[str, bool]] = field(default_factory=list)
+    oids: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
     def one_snapshot(self) -> Iterator[None]:
@@ -84,7 +85,7 @@ class ScriptedCatalog:
         self.reads.append((what, self.is_open))
 
     def _oid(self, name: str) -> int:
-        return sum(name.encode())
+        return self.oids.get(name, sum(name.encode()))
 
     def _facts(self, name: str) -> TableFacts:
         columns = [ColumnFacts(1, "id", 23, -1, 5, 0, False, True)]
@@ -418,6 +419,26 @@ def test_table_that_the_stream_shows_under_its_former_name_is_not_found_twice() 
     rig.look()
 
     assert rig.observer.unsettled == []
+
+
+def test_new_owner_that_the_stream_showed_before_a_check_did_is_one_finding() -> None:
+    rig = Rig()
+    rig.watch.shown(Relation(4711, "public", "b", ReplicaIdentity.DEFAULT, ()), Lsn(rig.catalog.lsn + 5))
+    rig.catalog.oids["b"] = 4711
+    for _ in range(3):
+        rig.look()
+
+    assert [one.kind for one in rig.observer.unsettled] == ["replaced"]
+
+
+def test_owner_that_no_check_saw_is_found_although_the_check_in_between_saw_another_one() -> None:
+    rig = Rig()
+    rig.watch.shown(Relation(4712, "public", "b", ReplicaIdentity.DEFAULT, ()), Lsn(rig.catalog.lsn + 5))
+    rig.catalog.oids["b"] = 4711  # the transaction of 4712 is not visible yet
+    for _ in range(3):
+        rig.look()
+
+    assert [one.kind for one in rig.observer.unsettled] == ["replaced", "returned"]
 
 
 def test_start_repeats_the_finding_of_a_name_that_was_away_because_its_rows_may_have_gone_on() -> None:
