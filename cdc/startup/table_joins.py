@@ -130,9 +130,13 @@ class TableJoins:
         with self._lock:
             self._passed_over.update(one.table for one in left_out)
         names = {table.table for table in there}
-        for table in there:
-            if table.oid not in out and self._captured.get(table.oid) != table.table:
-                self._join(table, facts, connection, names)
+        joining = [table for table in there if table.oid not in out and self._captured.get(table.oid) != table.table]
+        with self._lock:
+            # A name that a captured table had until now may belong to a new table already.
+            formers = {self._captured[table.oid] for table in joining if table.oid in self._captured}
+            self._passed_over |= formers & {table.table for table in joining if table.oid not in self._captured}
+        for table in joining:
+            self._join(table, facts, connection, names)
         self._forget(tables, out, watch)
         self._snapshots.resume_abandoned([table for table in there if table.oid not in out], connection)
         self._watch_all(facts, watch)

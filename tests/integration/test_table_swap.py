@@ -185,6 +185,20 @@ def test_new_table_under_the_former_name_of_a_renamed_one_has_a_topic_without_it
     until_equal(capture, "green")
 
 
+def test_new_table_under_a_name_that_was_left_at_the_same_moment_is_read_under_any_policy(capture: CaptureSite) -> None:
+    fill(capture)
+    capture.sql("create publication every_table for all tables")
+    daemon = started(capture, {**_QUICK, "source": {"publication": "every_table"}, "ddl": {"policy": "warn"}})
+    until_equal(capture, "green")
+
+    capture.transaction(
+        "alter table green rename to teal", _MADE.format("green"), "insert into green values (500, 'new')"
+    )
+    until_equal(capture, "green")
+
+    assert ("public.green", "replaced") in found(daemon)
+
+
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
 def test_table_dropped_and_created_in_one_transaction_is_reported_as_replaced(
     capture: CaptureSite, *, down: bool

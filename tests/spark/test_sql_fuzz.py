@@ -51,6 +51,8 @@ _FOUND_ONCE: Final = (
     "select id, (coalesce(date '1999-12-31', d) in (make_date(2024, 10, i4), date '1999-12-31')) as x from wild",
     "select id, (((i2 % i2))::numeric(10,2) is distinct from -2.50) as x from wild where id = 4",
     "select id, ((0.00001 = (t)::numeric(12,3)) is true) as x from mild where id = 1",
+    "select id, (e = any(array[''::text, 'ab '])) as x from wild",
+    "select id, (e in (''::text, 'ab ')) as x from wild",
     "select id, (m * nullif(-7, n)) as x from wild",
     "select id, (10 is not distinct from case jsonb_array_length(j) when id then 1 else 3 end) as x from mild",
 )

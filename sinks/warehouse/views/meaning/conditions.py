@@ -133,6 +133,10 @@ def _list(walk: Expressions, node: exp.Expr, left: exp.Expr, values: list[exp.Ex
     if value.type.name == "float4" and any(item.type.name in {*INTEGERS, "numeric"} for item in items):
         # PostgreSQL compares with one number as float8, and with a list as float4.
         raise NotProven(node, "compares float4 with a list of numbers", "cast it: x::float8 in (...)")
+    names = {one.type.name for one in (value, *items)}
+    if "unknown" in names and len(names - {"lake"}) > 2:
+        # PostgreSQL gives all constants of a list one type.
+        raise NotProven(node, "compares with literals and values of another type", "cast the literals")
     pairs = [sides(node, value, item, order=False) for item in items]
     if len({pair[0].sql for pair in pairs}) == 1 and len({pair[0].type.name for pair in pairs}) == 1:
         return Typed(f"({pairs[0][0].sql} in ({', '.join(pair[1].sql for pair in pairs)}))", BOOL)
