@@ -53,6 +53,7 @@ _FOUND_ONCE: Final = (
     "select id, ((0.00001 = (t)::numeric(12,3)) is true) as x from mild where id = 1",
     "select id, (e = any(array[''::text, 'ab '])) as x from wild",
     "select id, (e in (''::text, 'ab ')) as x from wild",
+    "select id, (e = any(array['ab ', 'c'])) as x from wild",
     "select id, (m * nullif(-7, n)) as x from wild",
     "select id, (10 is not distinct from case jsonb_array_length(j) when id then 1 else 3 end) as x from mild",
 )

@@ -83,6 +83,8 @@ SCALARS: Final = (
     ("not_distinct_from", "bool", "({0} is not distinct from {1})", ORDERED, "="),
     ("in", "bool", "({0} in ({1}, {2}))", ORDERED, "=", "="),
     ("not_in", "bool", "({0} not in ({1}, {2}, null))", "int4 text char numeric", "=", "="),
+    ("in_words", "bool", "({0} in ('ab ', {1}))", "text char", "text char varchar"),
+    ("in_array_of_words", "bool", "({0} = any(array['ab ', 'c']))", "text char varchar"),
     ("is_null", "bool", "({0} is null)", ALL),
     ("is_not_null", "bool", "({0} is not null)", ALL),
     ("and", "bool", "({0} and {1})", "bool", "bool"),

@@ -104,7 +104,8 @@ def test_every_rule_can_be_written() -> None:
 
     for rule in (*SCALARS, *AGGREGATES, *WINDOWS):
         assert {*rule.arguments} <= SIMPLE.keys() | LITERALS.keys(), rule
-        assert "{" not in str(made.probe(rule, scope)).replace("'{", "'"), rule
+        without_literals = re.sub(r"'[^']*'", "''", str(made.probe(rule, scope)))
+        assert "{" not in without_literals, rule
 
 
 def test_same_seed_gives_same_queries() -> None:

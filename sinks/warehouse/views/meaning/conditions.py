@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from sinks.warehouse.views.meaning import arrays, moments, subqueries
-from sinks.warehouse.views.meaning.coercion import coerced, compared, refuse_order
+from sinks.warehouse.views.meaning.coercion import coerced, compared, refuse_order, unified
 from sinks.warehouse.views.meaning.nullness import is_constant, is_never_null
 from sinks.warehouse.views.meaning.pg_types import BOOL, INTEGERS, ORDERED, TEXTS, PgType
 from sinks.warehouse.views.meaning.refusal import NotProven
@@ -78,7 +78,7 @@ def _any(walk: Expressions, node: exp.Binary, operator: str) -> Typed:
         inner = inner.this
     equal = isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any)
     if equal and isinstance(inner, exp.Array) and inner.expressions:
-        return _list(walk, node, node.this, inner.expressions)
+        return _list(walk, node, node.this, inner.expressions, one_type=True)
     if subqueries.is_query(inner):
         return subqueries.quantified(walk, node, operator)
     return arrays.quantified(walk, node, operator, inner, every=isinstance(node.expression, exp.All))
@@ -120,7 +120,10 @@ def _in(walk: Expressions, node: exp.In) -> Typed:
     return _list(walk, node, node.this, node.expressions)
 
 
-def _list(walk: Expressions, node: exp.Expr, left: exp.Expr, values: list[exp.Expr]) -> Typed:
+def _list(
+    walk: Expressions, node: exp.Expr, left: exp.Expr, values: list[exp.Expr], *, one_type: bool = False
+) -> Typed:
+    """Translate ``x in (...)``; with `one_type` ``x = any(array[...])``, whose elements have a type without x."""
     if subqueries.row(left) is not None:
         tests = [subqueries.compared_rows(walk, node, "=", (left, one)) for one in values]
         return Typed(f"({' or '.join(test.sql for test in tests if test is not None)})", BOOL)
@@ -130,6 +133,8 @@ def _list(walk: Expressions, node: exp.Expr, left: exp.Expr, values: list[exp.Ex
         raise NotProven(node, "compares a constant with constants and other values", "compare it with the other values")
     value = walk.of(left)
     items = [walk.of(one) for one in values]
+    if one_type:
+        items, _ = unified(node, items)
     if value.type.name == "float4" and any(item.type.name in {*INTEGERS, "numeric"} for item in items):
         # PostgreSQL compares with one number as float8, and with a list as float4.
         raise NotProven(node, "compares float4 with a list of numbers", "cast it: x::float8 in (...)")
