@@ -54,6 +54,7 @@ _FOUND_ONCE: Final = (
     "select id, (e = any(array[''::text, 'ab '])) as x from wild",
     "select id, (e in (''::text, 'ab ')) as x from wild",
     "select id, (e = any(array['ab ', 'c'])) as x from wild",
+    "select id, -(-2147483648) as x, -2147483648 - 1 as y, i4 = -2147483648 as z from wild",
     "select id, (m * nullif(-7, n)) as x from wild",
     "select id, (10 is not distinct from case jsonb_array_length(j) when id then 1 else 3 end) as x from mild",
 )

@@ -62,17 +62,18 @@ def lake_frame(spark: SparkSession, postgres: Postgres, table: str) -> DataFrame
     )
 
 
-def _record(table: str, columns: Sequence[tuple[str, str, int, int]]) -> SchemaRecord:
+def _record(table: str, columns: Sequence[tuple[str, int, int]]) -> SchemaRecord:
+    encodings = [resolve(oid, {}, EncodeOptions(), modifier) for _, oid, modifier in columns]
     found = tuple(
         SchemaColumn(
             name=name,
-            type=kind,
+            type=encoding.name,
             type_oid=oid,
             type_modifier=modifier,
-            encoding=resolve(oid, {}, EncodeOptions(), modifier).encoding,
+            encoding=encoding.encoding,
             key=name == "id",
         )
-        for name, kind, oid, modifier in columns
+        for (name, oid, modifier), encoding in zip(columns, encodings, strict=True)
     )
     return SchemaRecord(
         table=f"public.{table}",

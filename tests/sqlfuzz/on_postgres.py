@@ -66,10 +66,10 @@ class Postgres:
     def close(self) -> None:
         self._session.close()
 
-    def modifiers(self, table: str) -> Sequence[tuple[str, str, int, int]]:
-        """Return name, type, oid and modifier of the columns of a table."""
+    def modifiers(self, table: str) -> Sequence[tuple[str, int, int]]:
+        """Return name, oid of the type and modifier of the columns of a table."""
         return self._session.execute(
-            "select attname, typname, atttypid::int8, atttypmod from pg_attribute join pg_type t on t.oid = atttypid"
+            "select attname, atttypid::int8, atttypmod from pg_attribute"
             " where attrelid = %s::regclass and attnum > 0 order by attnum",
             (table,),
         ).fetchall()

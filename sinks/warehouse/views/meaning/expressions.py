@@ -101,8 +101,10 @@ class Expressions:
             return Typed(text_literal(text), UNKNOWN, text)
         if text.isdigit():
             value = int(text)
+            if value <= _INT4_MAX:
+                return Typed(str(value), INT4, str(value))
             if value <= _INT8_MAX:
-                return Typed(str(value), INT4 if value <= _INT4_MAX else INT8, str(value))
+                return Typed(f"{value}L", INT8, str(value))  # without L, Spark takes -2147483648 for an int
         number = decimal_literal(text)
         if number is None:
             raise NotProven(node, f"uses the number {text[:60]}", "write it with at most 38 digits")
