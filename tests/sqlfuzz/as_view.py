@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _READ_MAX: Final = 5000  # views that are kept
 _FILE: Final = Path("fuzzed.sql")
-_HEADER: Final = "-- dialect: postgres\n"
+_HEADER: Final = "-- dialect: postgres\n-- collation: C\n-- time zones: same\n"
 _DETAILS: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\d+")
 _ITEM: Final = re.compile(r"select `\w+`\.`id`, (?P<item>.*) as `x`(?P<rest> from `\w+` as `\w+`)", re.DOTALL)
 _EXCLUDED: Final = "spark.sql.optimizer.excludedRules"

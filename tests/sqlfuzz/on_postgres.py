@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -49,10 +50,16 @@ class Raised:
 
 
 class Postgres:
-    """A session in a database of its own, with the fuzzer's tables."""
+    """A session in a database of its own, with the fuzzer's tables. Its collation is C."""
 
     def __init__(self, dsn: str) -> None:
-        self._session = psycopg.connect(dsn, autocommit=True)
+        self._database = f"sqlfuzz_{secrets.token_hex(4)}"
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute(
+                f"create database {self._database} template template0 locale 'C' locale_provider libc".encode()
+            )
+        self._dsn = dsn
+        self._session = psycopg.connect(dsn, dbname=self._database, autocommit=True)
         for statement in _SESSION:
             self._session.execute(statement.encode())
         self._names: dict[int, str] = dict(self._session.execute("select oid, typname from pg_type").fetchall())
@@ -65,6 +72,8 @@ class Postgres:
 
     def close(self) -> None:
         self._session.close()
+        with psycopg.connect(self._dsn, autocommit=True) as admin:
+            admin.execute(f"drop database {self._database}".encode())
 
     def modifiers(self, table: str) -> Sequence[tuple[str, int, int]]:
         """Return name, oid of the type and modifier of the columns of a table."""
