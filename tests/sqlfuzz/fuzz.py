@@ -7,10 +7,12 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp, parse_one
 
 from tests.sqlfuzz.batches import Batches, statement
 from tests.sqlfuzz.expressions import Expressions, columns_of
@@ -130,6 +132,8 @@ class Fuzz:
                 outcome = Outcome("unchecked", "PostgreSQL does not compute what LIMIT leaves out")
             if outcome.result == "raises" and self._postgres.raises_with_another_plan(str(node)):
                 outcome = Outcome("unchecked", "PostgreSQL raises with another plan of the query")
+            if outcome.result == "raises" and any(map(self._raises, filters_computed(str(node)))):
+                outcome = Outcome("unchecked", "PostgreSQL raises if it joins before it filters")
             if outcome.result == "answers":
                 outcome = Outcome("unchecked", "PostgreSQL computes the parts of the query in its own order")
             self._take(self.queries, node, str(node), outcome, str)
@@ -144,7 +148,11 @@ class Fuzz:
 
     def _raises_without_limit(self, sql: str) -> bool:
         """Whether PostgreSQL raises for the rows that the query leaves out at its end."""
-        return isinstance(self._postgres.answer(_LIMIT.sub("", sql)), Raised)
+        return self._raises(_LIMIT.sub("", sql))
+
+    def _raises(self, sql: str) -> bool:
+        answer = self._postgres.answer(sql)
+        return isinstance(answer, Raised) and not answer.invalid
 
     def _drawn_again(self, make: Callable[[], Node], good: Callable[[Node], bool]) -> Node:
         """Draw again what a view refuses, so that most of what is compared is accepted."""
@@ -203,6 +211,17 @@ def _again(sql: str, node: Node) -> Callable[[Node], str]:
     text = str(node)
     before, _, after = sql.partition(text)
     return lambda smaller: f"{before}{smaller}{after}"
+
+
+def filters_computed(sql: str) -> Iterator[str]:
+    """Yield queries that compute each WHERE of a query for all rows of its FROM, as SQL is defined."""
+    for part in parse_one(sql, dialect="postgres").find_all(exp.Select):
+        where = part.args.get("where")
+        if where is not None:
+            made = exp.Select(expressions=[where.this.copy()])
+            made.set("from_", part.args["from_"].copy())
+            made.set("joins", [join.copy() for join in part.args.get("joins") or []])
+            yield made.sql(dialect="postgres")
 
 
 def described(case: Case) -> str:
