@@ -28,7 +28,7 @@ GENERATED_SINCE: Final = 180000
 """The first server_version_num whose publications can include stored generated columns."""
 _LOCKED_MAX: Final = 5  # locked tables that one attempt waits for
 _LOCK_TIMEOUT: Final = "set local lock_timeout = '1s'"  # others queue behind a statement that waits for a lock
-_NAME_TAKEN: Final = "the table was renamed or replaced meanwhile; retrying"
+_NAME_TAKEN: Final = "the table was dropped, renamed or replaced meanwhile; retrying"
 
 _FACTS: Final = """
 select p.oid::int8, p.puballtables, p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
@@ -168,7 +168,9 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
             with connection.transaction():
                 connection.execute(statements[0].encode())
                 if not _has(connection, name, wanted):
-                    raise SourceUnreachable(f"cannot create publication {name!r}: {_NAME_TAKEN}", publication=name)
+                    raise _changed(name)
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            raise _changed(name) from error
         except psycopg.Error as error:
             raise translate(error, f"create publication {name!r}", publication=name) from error
     facts = publication_facts(connection, name)
@@ -178,6 +180,10 @@ def ensure_publication(connection: Connection, name: str, tables: Sequence[Sourc
     refused |= {table.oid: _NAME_TAKEN for table in missing(facts, wanted) if table.oid not in refused}
     added = tuple(table for table in missing(before, wanted) if table.oid not in refused)
     return Ensured(facts, created=before is None, added=added, refused=refused)
+
+
+def _changed(name: str) -> SourceUnreachable:
+    return SourceUnreachable(f"cannot create publication {name!r}: {_NAME_TAKEN}", publication=name)
 
 
 def add_tables(connection: Connection, name: str, tables: Sequence[SourceTable]) -> dict[int, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, LiteralString, cast
 
 import psycopg
 import pytest
@@ -263,7 +263,7 @@ def test_table_whose_name_went_to_another_is_refused_and_not_published_in_its_pl
 
     ensured = ensure_publication(source, "p", two_tables[:1], create=True)
 
-    assert ensured.refused == {two_tables[0].oid: "the table was renamed or replaced meanwhile; retrying"}
+    assert ensured.refused == {two_tables[0].oid: "the table was dropped, renamed or replaced meanwhile; retrying"}
     assert ensured.added == ()
     assert (two_tables[1].oid in ensured.facts.tables) == (published == "the other")
     assert [t.oid for t in ensure_publication(source, "p", tables_matching(source, ["*.b"]), create=True).added] == [
@@ -271,12 +271,17 @@ def test_table_whose_name_went_to_another_is_refused_and_not_published_in_its_pl
     ]
 
 
-def test_publication_is_not_created_when_a_name_went_to_another_table(
-    source: Connection, two_tables: list[SourceTable]
+@pytest.mark.parametrize(
+    "ddl",
+    ["alter table public.a rename to old; alter table public.b rename to a", "drop table public.a"],
+    ids=["to another table", "with its table"],
+)
+def test_publication_is_not_created_when_a_name_went(
+    source: Connection, two_tables: list[SourceTable], ddl: LiteralString
 ) -> None:
-    source.execute("alter table public.a rename to old; alter table public.b rename to a")
+    source.execute(ddl)
 
-    with pytest.raises(SourceUnreachable, match="renamed or replaced meanwhile; retrying"):
+    with pytest.raises(SourceUnreachable, match="dropped, renamed or replaced meanwhile; retrying"):
         ensure_publication(source, "p", two_tables[:1], create=True)
 
     assert publication_facts(source, "p") is None
