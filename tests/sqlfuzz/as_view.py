@@ -1,7 +1,7 @@
 """The same query as a view: read, bound and translated by the product, and computed by Spark over tables of a lake.
 
-Most queries read the tables from memory and run with settings for small data. `product` shows the tables as Parquet
-files and restores the settings that a sink has.
+Most queries read the tables from memory and run with settings for small data. `product` shows the tables as Delta
+tables of several files, read as a lake is, and restores the settings that a sink has.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from cdc.errors import ViewRefused
+from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, bind, parse_view
 from sinks.warehouse.views.view_errors import check_columns
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.sqlfuzz.on_postgres import Postgres
 
+_FILE_ROWS: Final = 5  # few, so that the statistics of a file say something
 _READ_MAX: Final = 5000  # views that are kept
 _FILE: Final = Path("fuzzed.sql")
 _HEADER: Final = "-- dialect: postgres\n-- collation: C\n-- time zones: same\n"
@@ -62,10 +65,11 @@ class Views:
         for table in TABLES:
             made = lake_frame(spark, postgres, table)
             place = str(folder / table)
-            made.coalesce(1).write.parquet(place)
-            name = f"mirror/public.{table}"
-            self._stored[name] = spark.read.schema(made.schema).parquet(place)
-            self._held[name] = spark.createDataFrame(made.toArrow(), schema=made.schema)
+            rows, name = made.toArrow(), f"mirror/public.{table}"
+            for first in range(0, max(rows.num_rows, 1), _FILE_ROWS):
+                write_deltalake(place, rows.slice(first, _FILE_ROWS), mode="append")
+            self._stored[name] = frame_of(spark, folder, table, DeltaTable(place).version())
+            self._held[name] = spark.createDataFrame(rows, schema=made.schema)
         self._frames: Mapping[str, DataFrame] = self._held
         self._names: dict[str, str] = {}
         self._read: dict[str, BoundView | str] = {}

@@ -14,8 +14,8 @@ from sinks.warehouse.spark.storage_options import check_connector, read_options
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructField, StructType
 
 
 def frame_of(
@@ -46,7 +46,6 @@ def frame_of(
 
 def _frame(reader: DataFrameReader, part: Part, schema: StructType) -> DataFrame:
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions
     from pyspark.sql.types import StructType
 
     stored = StructType([field for field in schema.fields if field.name not in part.values])
@@ -57,12 +56,19 @@ def _frame(reader: DataFrameReader, part: Part, schema: StructType) -> DataFrame
             f"files of the lake are gone: {error.getCondition()}",
             hint="restore the lake from a copy, or rebuild the sink",
         ) from error
-    if not part.values:
-        return frame
-    columns = [
-        functions.lit(part.values[field.name]).cast(field.dataType).alias(field.name)
-        if field.name in part.values
-        else frame[quoted(field.name)]
-        for field in schema.fields
-    ]
+    columns = [_column(frame, field, part) for field in schema.fields]
     return frame.select(*columns)
+
+
+def _column(frame: DataFrame, field: StructField, part: Part) -> Column:
+    from pyspark.sql import functions
+    from pyspark.sql.types import DoubleType, FloatType
+
+    if field.name in part.values:
+        return functions.lit(part.values[field.name]).cast(field.dataType).alias(field.name)
+    column = frame[quoted(field.name)]
+    if not isinstance(field.dataType, DoubleType | FloatType):
+        return column
+    # The same value, but Spark does not test it by a file's statistics and dictionaries: these leave NaN out, which
+    # is larger than every number for Spark, and tell 0 from -0.
+    return functions.nanvl(column, column).alias(field.name, metadata=field.metadata)
