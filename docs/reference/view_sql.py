@@ -34,7 +34,7 @@ An enum is known once a release with this page has written the schema record of 
 - Integers overflow with an error, and `/` of integers truncates.
 - Arithmetic of floats has PostgreSQL's bits and errors. `sum`, `avg`, `min`, `max`, `distinct` and `group by` of floats
   are refused: sums depend on the order of rows, and 0 and -0 are equal. So are `power`, `exp`, `ln` and the text of a
-  float, whose last digit differs between libraries.
+  float, whose last digit differs between libraries, and constants that are -0 or a computation: write the value.
 - An `interval` can be selected as it is stored. The difference of two timestamps can be compared with an interval
   literal, and `extract` reads its parts: `extract(epoch from (a - b))`.
 

@@ -146,7 +146,7 @@ _QUERIES: Final = (
     ("select a.x from generate_series(1, 3, 0) as a(x)", "generate_series() with this step"),
     ("select a.x from generate_series('a', 3) as a(x)", "generate_series"),
     ("with a as (delete from t returning id) select id from a", "changes something"),
-    ("select id from t where case when b then s else x end = 'a'", "uses text and int4 together"),
+    ("select id from t where case when b then s else x end = 'a'", "uses int4 and text together"),
     ("select coalesce(x, s) as m from t", "uses int4 and text together"),
     ("select id from t where d = 1", "uses date and int4 together"),
     ("select id from t where x = 'a'", "is not known to mean the same int4"),

@@ -10,7 +10,7 @@ from sinks.warehouse.views.meaning import decimals, documents
 from sinks.warehouse.views.meaning.coercion import check_comparable, coerced, refuse_order, unpadded
 from sinks.warehouse.views.meaning.conditions import check_order
 from sinks.warehouse.views.meaning.known import AGGREGATES
-from sinks.warehouse.views.meaning.nullness import is_never_null
+from sinks.warehouse.views.meaning.nullness import is_constant, is_never_null
 from sinks.warehouse.views.meaning.pg_types import (
     BOOL,
     FLOATS,
@@ -215,7 +215,8 @@ def _joined(
     if distinct or not text or found.type.name not in TEXTS or " over (" in tail:
         raise NotProven(node, f"uses string_agg({found.type}) in this form", "write string_agg(text, ',' order by ...)")
     distinct_values = _distinct_values(node)
-    if len({one.sql() for one in distinct_values}) > 1 or any(one.find_ancestor(exp.Filter) for one in distinct_values):
+    texts = {one.sql() for one in distinct_values}
+    if len(texts) > 1 or any(is_constant(one) or one.find_ancestor(exp.Filter) for one in distinct_values):
         raise NotProven(
             node,
             "uses string_agg() beside aggregates of distinct values",

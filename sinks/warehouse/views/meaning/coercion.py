@@ -139,6 +139,8 @@ def coerced(node: exp.Expr, found: Typed, kind: PgType) -> Typed:
         return found.of(form.format(found.sql), FLOAT4)
     if name == "text" and have.name in TEXTS:
         return unpadded(found) if have.name == "bpchar" else replace(found, type=TEXT)
+    if name == "varchar" and have.name in {"text", "varchar"}:
+        return replace(found, type=kind)
     if name == "bpchar" and have.name == "bpchar":
         return found
     if name in TIMES and have.name in TIMES and _TIMES_ORDER.index(have.name) < _TIMES_ORDER.index(name):
@@ -191,8 +193,8 @@ def _literal(text: str, kind: PgType) -> str | None:
 def _float(text: str, kind: PgType) -> str | None:
     """Return a number, NaN or an infinity that this type can hold."""
     if text not in {"NaN", "Infinity", "-Infinity"}:
-        if _PLAIN_FLOAT.fullmatch(text) is None:
-            return None
+        if _PLAIN_FLOAT.fullmatch(text) is None or (text.startswith("-") and float(text) == 0):
+            return None  # for Spark's optimizer, the constants 0 and -0 are one
         try:
             value = struct.unpack("f", struct.pack("f", float(text)))[0] if kind.name == "float4" else float(text)
         except OverflowError:
@@ -263,6 +265,8 @@ def _wider(node: exp.Expr, a: PgType, b: PgType, *, one_result: bool) -> PgType:
         return _numeric(numeric(INTEGERS[whole.name], 0), other)
     if names & FLOATS and names <= {*INTEGERS, *FLOATS, "numeric"}:
         return FLOAT4 if one_result and "float8" not in names else FLOAT8
+    if names == {"text", "varchar"} and one_result:
+        return a  # each can be the other, so the first one counts
     if names <= TEXTS and names != {"varchar", "bpchar"}:
         return TEXT
     if names <= TIMES:

@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from sinks.warehouse.views.meaning.pg_types import DIGITS_MAX, INTEGERS, PgType, numeric
+from sinks.warehouse.views.meaning.pg_types import DIGITS_MAX, INT4, INT8, INTEGERS, PgType, numeric
 from sinks.warehouse.views.meaning.refusal import NotProven
 from sinks.warehouse.views.meaning.typed import Typed, raising
 
@@ -23,6 +23,8 @@ _SCALE_MAX: Final = 30
 _SIGNIFICANT: Final = 16  # NUMERIC_MIN_SIG_DIGITS
 _GROUP: Final = 4  # DEC_DIGITS: digits in one of numeric's own
 _SPARK_SCALE_MIN: Final = 6  # Spark cuts no scale below it
+_INT4_LIMIT: Final = 2**31
+_INT8_LIMIT: Final = 2**63
 _ROUND: Final = "write round(..., n) around the division: it gives the value a fixed scale"
 
 
@@ -38,6 +40,28 @@ def decimal_literal(text: str) -> Typed | None:
     if not (whole + behind).isdigit() or digits > DIGITS_MAX:
         return None
     return Typed(f"cast({shown} as decimal({digits},{len(behind)}))", numeric(digits, len(behind)))
+
+
+def whole_number(node: exp.Expr) -> Typed | None:
+    """Return a constant integer with its signs; None for other expressions, and for a number that needs a numeric.
+
+    PostgreSQL reads the signs as part of the number: -2147483648 is an int4, although 2147483648 is not.
+    """
+    value = _signed(node)
+    if value is None or not -_INT8_LIMIT <= value < _INT8_LIMIT:
+        return None
+    kind, mark = (INT4, "") if -_INT4_LIMIT <= value < _INT4_LIMIT else (INT8, "L")
+    return Typed(f"{value}{mark}" if value >= 0 else f"({value}{mark})", kind, str(value))
+
+
+def _signed(node: exp.Expr) -> int | None:
+    if isinstance(node, exp.Paren):
+        return _signed(node.this)
+    if isinstance(node, exp.Neg):
+        below = _signed(node.this)
+        return None if below is None else -below
+    text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
+    return int(text) if text.isdigit() else None
 
 
 def as_decimal(found: Typed) -> Typed:

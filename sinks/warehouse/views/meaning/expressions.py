@@ -24,11 +24,11 @@ from sinks.warehouse.views.meaning import (
 )
 from sinks.warehouse.views.meaning.aggregates import aggregate, is_aggregate, json_aggregate, ordered_aggregate
 from sinks.warehouse.views.meaning.coercion import common, unified
-from sinks.warehouse.views.meaning.decimals import decimal_literal
+from sinks.warehouse.views.meaning.decimals import decimal_literal, whole_number
 from sinks.warehouse.views.meaning.grouping import grouping
-from sinks.warehouse.views.meaning.nullness import is_constant, is_never_null
+from sinks.warehouse.views.meaning.nullness import is_computed, is_constant, is_never_null, skips_the_rest
 from sinks.warehouse.views.meaning.percentiles import within_group
-from sinks.warehouse.views.meaning.pg_types import BOOL, FLOATS, INT4, INT8, INTEGERS, TEXT, UNKNOWN, PgType
+from sinks.warehouse.views.meaning.pg_types import BOOL, FLOATS, INTEGERS, TEXT, UNKNOWN, PgType
 from sinks.warehouse.views.meaning.placement import FILTER, SELECT, WINDOW, Place, aggregated, check_window
 from sinks.warehouse.views.meaning.refusal import NotProven, as_written
 from sinks.warehouse.views.meaning.typed import NULL, Typed, text_literal
@@ -37,8 +37,6 @@ from sinks.warehouse.views.meaning.windows import window
 if TYPE_CHECKING:
     from sinks.warehouse.views.meaning.scope import Scope
 
-_INT4_MAX: Final = 2**31 - 1
-_INT8_MAX: Final = 2**63 - 1
 _EQUALITIES: Final = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.In)
 
 
@@ -62,6 +60,9 @@ class Expressions:
         """Return the translation of an expression. Raises NotProven."""
         free, marks = len(self.scope.free), self.scope.marks()
         found = self._translated(node)
+        if found.type.name in FLOATS and is_computed(node):
+            # For Spark's optimizer, the constants 0 and -0 are one.
+            raise NotProven(node, "computes a constant float, which may be -0", "write its value")
         if isinstance(node, _EQUALITIES) and len(marks) > 1:
             subqueries.note_equality(self, node, marks)
         if found.sql in self.scope.keys:
@@ -79,6 +80,8 @@ class Expressions:
 
     def _translated(self, node: exp.Expr) -> Typed:
         kind = type(node)
+        if skips_the_rest(node):
+            raise NotProven(node, "computes with a constant that may be null", "leave the computation out")
         if kind in _HANDLERS:
             found: Typed = _HANDLERS[kind](self, node)
             return Typed(f"(not {found.sql})", BOOL) if node.args.get("negate") else found
@@ -99,12 +102,9 @@ class Expressions:
         text = str(node.this)
         if node.is_string:
             return Typed(text_literal(text), UNKNOWN, text)
-        if text.isdigit():
-            value = int(text)
-            if value <= _INT4_MAX:
-                return Typed(str(value), INT4, str(value))
-            if value <= _INT8_MAX:
-                return Typed(f"{value}L", INT8, str(value))  # without L, Spark takes -2147483648 for an int
+        whole = whole_number(node)
+        if whole is not None:
+            return whole
         number = decimal_literal(text)
         if number is None:
             raise NotProven(node, f"uses the number {text[:60]}", "write it with at most 38 digits")
@@ -131,11 +131,12 @@ class Expressions:
         return Typed(found.sql, found.type, found.literal, found.source, c=True)
 
     def _negative(self, node: exp.Neg) -> Typed:
+        whole = whole_number(node)
+        if whole is not None:
+            return whole
         found = self.of(node.this)
         if found.type.name not in {*INTEGERS, *FLOATS, "numeric"}:
             raise NotProven(node, f"negates {found.type}", "cast it to numeric")
-        if found.literal is not None and found.type.name in INTEGERS:
-            return Typed(f"(-{found.sql})", found.type, f"-{found.literal}")
         return found.of(f"(-{found.sql})", found.type)
 
     def _case(self, node: exp.Case) -> Typed:
@@ -146,10 +147,15 @@ class Expressions:
             if subject is not None:
                 test.parent = node
             tests.append(self.condition(test))
+            if is_constant(test):
+                # PostgreSQL chooses the branch while it plans, and may then not compute what it is used in.
+                raise NotProven(test, "has a condition without columns in case", "leave the branch out")
         values = [self.of(branch.args["true"]) for branch in node.args["ifs"]]
         default = node.args.get("default")
-        values.append(self.of(default) if default is not None else Typed(NULL, UNKNOWN))
+        # PostgreSQL looks at the type of else first.
+        values = [self.of(default) if default is not None else Typed(NULL, UNKNOWN), *values]
         values, kind = unified(node, values)
+        values = [*values[1:], values[0]]
         if len(values) > 1 and values[-2].sql == values[-1].sql:
             # Spark does not compute the last condition then, and does not show an error of it.
             raise NotProven(node, "has the same value in the last two branches of case", "remove the last when")

@@ -25,7 +25,7 @@ from sinks.warehouse.views.meaning.known_time import (
 )
 from sinks.warehouse.views.meaning.pg_types import BOOL, DATE, TEXT, TIMES, TIMESTAMP, TIMESTAMPTZ, numeric
 from sinks.warehouse.views.meaning.refusal import NotProven
-from sinks.warehouse.views.meaning.typed import Typed, once, raising, text_literal
+from sinks.warehouse.views.meaning.typed import Typed, once, text_literal
 
 if TYPE_CHECKING:
     from sinks.warehouse.views.meaning.expressions import Expressions
@@ -42,21 +42,10 @@ def shifted(walk: Expressions, node: exp.Binary, operator: str) -> Typed:
         found = coerced(node, found, TIMESTAMP)
     parts = scaled(node.expression)
     if parts is not None:
-        return in_known_years(found.of(f"({found.sql} {operator} {_scaled(walk, node, *parts)})", found.type))
+        return zones.in_known_years(found.of(f"({found.sql} {operator} {_scaled(walk, node, *parts)})", found.type))
     duration = read_interval(node.expression)
     terms = spark_terms(duration if operator == "+" else duration.times(-1))
-    return in_known_years(found.of(f"({found.sql} + {terms})", found.type))
-
-
-def in_known_years(found: Typed) -> Typed:
-    """Return a time that fails outside the years 1 to 9999, whose text and fields differ in Spark."""
-    kind = found.type.spark
-    failed = raising("a time is outside of the years 1 to 9999", kind)
-    form = (
-        f"case when {{0}} is null then cast(null as {kind}) when year({{0}}) between 1 and 9999 then {{0}}"
-        f" else {failed} end"
-    )
-    return found.of(once(form, [found]), found.type)
+    return zones.in_known_years(found.of(f"({found.sql} + {terms})", found.type))
 
 
 def _scaled(walk: Expressions, node: exp.Binary, number: exp.Expr, interval: exp.Expr) -> str:

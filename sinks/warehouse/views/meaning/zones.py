@@ -39,6 +39,17 @@ def zone_of(node: exp.Expr, zone: Typed, *, declared: bool) -> str:
     return name
 
 
+def in_known_years(found: Typed) -> Typed:
+    """Return a time that fails outside the years 1 to 9999, whose text and fields differ in Spark."""
+    kind = found.type.spark
+    failed = raising("a time is outside of the years 1 to 9999", kind)
+    form = (
+        f"case when {{0}} is null then cast(null as {kind}) when year({{0}}) between 1 and 9999 then {{0}}"
+        f" else {failed} end"
+    )
+    return found.of(once(form, [found]), found.type)
+
+
 def local(found: Typed, zone: str) -> Typed:
     """Return the local time of a timestamptz."""
     if not zone:
@@ -47,7 +58,7 @@ def local(found: Typed, zone: str) -> Typed:
     form = (
         f"case when {{0}} < {_FIRST} then {failed} else cast(from_utc_timestamp({{0}}, '{zone}') as timestamp_ntz) end"
     )
-    return Typed(once(form, [found]), TIMESTAMP)
+    return in_known_years(Typed(once(form, [found]), TIMESTAMP))
 
 
 def instant(found: Typed, zone: str) -> Typed:
@@ -66,7 +77,8 @@ def instant(found: Typed, zone: str) -> Typed:
     pair = Typed(once(both, [shown, earlier]), TIMESTAMPTZ)
     failed = raising("a time before 1970 in this zone is not known to be equal", "timestamp")
     chosen = f"if(from_utc_timestamp({{0}}.b, '{zone}') = {{0}}.x, {{0}}.b, {{0}}.a)"
-    return Typed(once(f"case when {{0}}.x < {_FIRST_LOCAL} then {failed} else {chosen} end", [pair]), TIMESTAMPTZ)
+    form = f"case when {{0}}.x < {_FIRST_LOCAL} then {failed} else {chosen} end"
+    return in_known_years(Typed(once(form, [pair]), TIMESTAMPTZ))
 
 
 def truncated(found: Typed, unit: str, spark_unit: str, zone: str) -> Typed:
