@@ -62,10 +62,14 @@ class Site:
             code, found = self.daemon.wait_for(sink, lsn, timeout_s=60.0)
             while code != 200:
                 assert self.daemon.alive
-                assert time.monotonic() - began_s < _WITHIN_S, (sink, found, self.daemon.status())
+                assert time.monotonic() - began_s < _WITHIN_S, self.said(sink, found)
                 code, found = self.daemon.wait_for(sink, lsn, timeout_s=60.0)
         until(self.works, "everything works", within_s=_WITHIN_S)
         return time.monotonic() - began_s
+
+    def said(self, sink: str, answer: object) -> str:
+        """What a sink that does not get on says, in full: pytest shortens what is no text."""
+        return "\n".join(map(str, [sink, answer, self.daemon.status(), *self.daemon.events()[-60:]]))
 
     def needed_nobody(self) -> None:
         """No sink stayed down or asked for an operator, and capture never stopped."""
