@@ -46,7 +46,7 @@ def frame_of(
 
 def _frame(reader: DataFrameReader, part: Part, schema: StructType) -> DataFrame:
     from pyspark.errors import AnalysisException
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DoubleType, FloatType, StructType
 
     stored = StructType([field for field in schema.fields if field.name not in part.values])
     try:
@@ -56,18 +56,19 @@ def _frame(reader: DataFrameReader, part: Part, schema: StructType) -> DataFrame
             f"files of the lake are gone: {error.getCondition()}",
             hint="restore the lake from a copy, or rebuild the sink",
         ) from error
-    columns = [_column(frame, field, part) for field in schema.fields]
-    return frame.select(*columns)
+    floats = {field.name for field in stored.fields if isinstance(field.dataType, DoubleType | FloatType)}
+    if not part.values and not floats:
+        return frame
+    return frame.select(*(_column(frame, field, part, floats) for field in schema.fields))
 
 
-def _column(frame: DataFrame, field: StructField, part: Part) -> Column:
+def _column(frame: DataFrame, field: StructField, part: Part, floats: Collection[str]) -> Column:
     from pyspark.sql import functions
-    from pyspark.sql.types import DoubleType, FloatType
 
     if field.name in part.values:
         return functions.lit(part.values[field.name]).cast(field.dataType).alias(field.name)
     column = frame[quoted(field.name)]
-    if not isinstance(field.dataType, DoubleType | FloatType):
+    if field.name not in floats:
         return column
     # The same value, but Spark does not test it by a file's statistics and dictionaries: these leave NaN out, which
     # is larger than every number for Spark, and tell 0 from -0.
