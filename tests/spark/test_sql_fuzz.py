@@ -57,6 +57,7 @@ _FOUND_ONCE: Final = (
     "select id, (e = any(array['ab ', 'c'])) as x from wild",
     "select id, -(-2147483648) as x, -2147483648 - 1 as y, i4 = -2147483648 as z from wild",
     "select id, -2147483648 - 1 as x from wild",
+    "select id, (nullif(i2, i2) # cast('NaN'::float4 as int2)) as x, 7::int2 as y, -7::int8 as z from mild",
     "select i8 = -9223372036854775808 as x, -9223372036854775808 / 2 as y from wild",
     "select id, make_date(case when false then i4 end, 1, (id - i4)) as x from wild where id = 2",
     "select id, make_date(nullif(1, 1), 1, (id - i4)) as x from wild where id = 2",

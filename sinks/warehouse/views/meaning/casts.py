@@ -19,6 +19,7 @@ from sinks.warehouse.views.meaning.pg_types import (
     DATE,
     FLOAT4,
     FLOAT8,
+    FLOATS,
     INT2,
     INT4,
     INT8,
@@ -131,10 +132,19 @@ def _known(node: exp.Expr, found: Typed, kind: PgType) -> Typed:
     if form is None:
         hint = "cast it to text first" if have.name == "bpchar" else "keep its type, or cast in PostgreSQL"
         raise NotProven(node, f"casts {have} to {kind}", hint)
-    if have == TEXT and is_constant(node):
+    if is_constant(node) and (have == TEXT or (kind.name in INTEGERS and not _fits(found, kind))):
         # PostgreSQL casts a constant while it plans, and may raise an error that no row of the view needs.
-        raise NotProven(node, f"casts a constant text to {kind}", f"write the constant as {kind} '...'")
+        raise NotProven(node, f"casts a constant {have} to {kind}", f"write the constant as {kind} '...'")
     return found.of(once(form.replace("{type}", kind.spark), [found]), kind)
+
+
+def _fits(found: Typed, kind: PgType) -> bool:
+    """Whether a constant is certainly in the range of an integer type."""
+    have, limit = found.type.name, {"int2": 2**15, "int4": 2**31, "int8": 2**63}[kind.name]
+    if have not in INTEGERS:
+        return have not in FLOATS and have != "numeric"
+    literal_fits = found.literal is not None and -limit <= int(found.literal) < limit
+    return literal_fits or INTEGERS[have] <= INTEGERS[kind.name]
 
 
 def _sized(node: exp.Expr, found: Typed, kind: PgType) -> Typed:  # noqa: ARG001  casts have one form
