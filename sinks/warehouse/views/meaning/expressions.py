@@ -81,7 +81,9 @@ class Expressions:
     def _translated(self, node: exp.Expr) -> Typed:
         kind = type(node)
         if skips_the_rest(node):
-            raise NotProven(node, "computes with a constant that may be null", "leave the computation out")
+            raise NotProven(
+                node, "computes with a constant that may be null", "write its value; of null, the result is null"
+            )
         if kind in _HANDLERS:
             found: Typed = _HANDLERS[kind](self, node)
             return Typed(f"(not {found.sql})", BOOL) if node.args.get("negate") else found
@@ -149,7 +151,7 @@ class Expressions:
             tests.append(self.condition(test))
             if is_constant(test):
                 # PostgreSQL chooses the branch while it plans, and may then not compute what it is used in.
-                raise NotProven(test, "has a condition without columns in case", "leave the branch out")
+                raise NotProven(test, "has a condition without columns in case", "write what it chooses")
         values = [self.of(branch.args["true"]) for branch in node.args["ifs"]]
         default = node.args.get("default")
         # PostgreSQL looks at the type of else first.

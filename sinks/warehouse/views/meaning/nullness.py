@@ -29,7 +29,8 @@ def is_computed(node: exp.Expr) -> bool:
         number = node.this.unnest()
         while isinstance(number, exp.Cast):
             number = number.this.unnest()
-        return is_constant(node) and not (isinstance(number, exp.Literal) and str(number.this).strip("0."))
+        mantissa = str(number.this).lower().partition("e")[0] if isinstance(number, exp.Literal) else ""
+        return is_constant(node) and not mantissa.strip("0.")
     return isinstance(node, exp.Binary | exp.Func) and not isinstance(node, exp.Cast) and is_constant(node)
 
 
