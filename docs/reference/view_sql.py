@@ -170,8 +170,11 @@ Literals of dates and times must be in ISO 8601.
 | `date_trunc` | {units} | its argument's type; `timestamptz` for a date |
 | `at time zone` | a literal zone, see [Time zones](#time-zones) | `timestamp` or `timestamptz` |
 
-One difference remains: Spark does not compute an operand if the other one is null, so an error of PostgreSQL in such an
+Two differences remain. Spark does not compute an operand if the other one is null, so an error of PostgreSQL in such an
 operand (`null <> big::smallint`) is a null here.
+
+A view computes the arguments of window functions in every row. PostgreSQL does not if no frame has the row:
+`lag(a / b)` does not need the last one. An error in such a row leaves the view behind, although PostgreSQL answers.
 
 `chr` and `to_hex` take what PostgreSQL takes. A text of more than 100,000 characters from `repeat`, `lpad` or `rpad` is
 an error.

@@ -57,6 +57,21 @@ def _is_every(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == "every" and len(node.expressions) == 1
 
 
+def check_filtered(node: exp.Expr) -> None:
+    """Refuse FILTER where Spark computes a value for rows that the filter leaves out too, and raises its errors."""
+    over_window = isinstance(node.find_ancestor(exp.Window, exp.Select), exp.Window)
+    if (over_window or _distinct_values(node)) and any(map(_is_computed, node.iter_expressions())):
+        place = "over a window" if over_window else "beside aggregates of distinct values"
+        raise NotProven(node, f"filters a computed value {place}", "write case when condition then value end inside")
+
+
+def _is_computed(node: exp.Expr) -> bool:
+    """Whether an argument of an aggregate is more than a column or a constant."""
+    if isinstance(node, exp.Order | exp.Ordered | exp.Distinct | exp.Tuple | exp.Paren | exp.WithinGroup):
+        return any(map(_is_computed, node.iter_expressions()))
+    return not isinstance(node, exp.Column | exp.Star | exp.Literal | exp.AggFunc)
+
+
 def aggregate(walk: Expressions, node: exp.Expr, tail: str) -> Typed:
     """Translate a call; `tail` is its FILTER and OVER, in Spark SQL."""
     if _is_every(node):

@@ -22,7 +22,13 @@ from sinks.warehouse.views.meaning import (
     subqueries,
     texts,
 )
-from sinks.warehouse.views.meaning.aggregates import aggregate, is_aggregate, json_aggregate, ordered_aggregate
+from sinks.warehouse.views.meaning.aggregates import (
+    aggregate,
+    check_filtered,
+    is_aggregate,
+    json_aggregate,
+    ordered_aggregate,
+)
 from sinks.warehouse.views.meaning.coercion import common, unified
 from sinks.warehouse.views.meaning.decimals import decimal_literal, whole_number
 from sinks.warehouse.views.meaning.grouping import grouping
@@ -207,6 +213,8 @@ class Expressions:
 
     def _aggregate(self, node: exp.Expr, condition: exp.Expr | None = None) -> Typed:
         """Translate an aggregate with its FILTER."""
+        if condition is not None:
+            check_filtered(node)
 
         def make(inner: Expressions) -> Typed:
             tail = f" filter (where {inner.at(FILTER).condition(condition)})" if condition is not None else ""

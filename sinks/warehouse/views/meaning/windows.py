@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from sinks.warehouse.views.meaning.aggregates import aggregate, is_aggregate, sorted_by
+from sinks.warehouse.views.meaning.aggregates import aggregate, check_filtered, is_aggregate, sorted_by
 from sinks.warehouse.views.meaning.coercion import check_comparable, unified, unpadded
 from sinks.warehouse.views.meaning.conditions import check_order
 from sinks.warehouse.views.meaning.frames import frame
@@ -90,6 +90,8 @@ def _aggregate(walk: Expressions, function: exp.Expr, condition: exp.Expr | None
     """Translate an aggregate over a window."""
     if condition is not None and condition.find(exp.Column) is None:
         raise NotProven(function, "filters a window by a condition without a column", "remove the filter")
+    if condition is not None:
+        check_filtered(function)
     tail = f" filter (where {walk.at(FILTER).condition(condition)})" if condition is not None else ""
     return aggregate(walk, function, f"{tail} over ({parts.text()})")
 
