@@ -56,12 +56,6 @@ _WINDOWS: Final = (
     ("select sum(x) over (order by d range 1 preceding) as m from t", "range with this distance"),
     ("select count(distinct x) over (order by id) as m from t", "over a window"),
     ("select array_agg(x order by id) over (order by id) as m from t", "over a window"),
-    (
-        "select sum(10 / x) filter (where x > 0) over (order by id) as m from t",
-        "filters a computed value over a window",
-    ),
-    ("select count(distinct 10 / x) filter (where x > 0) as m from t", "filters a computed value beside aggregates"),
-    ("select sum(x + 1) filter (where b) as n, count(distinct g) as m from t", "filters a computed value beside"),
     ("select rank() filter (where b) over (order by id) as m from t", "filter with a window function"),
     ("select rank() as m from t", "uses RANK()"),
     ("select ntile(0) over (order by id) as m from t", "uses ntile() with this number"),

@@ -123,6 +123,13 @@ def test_a_quotient_of_numerics_has_a_division_for_each_scale() -> None:
         ("select case when ok then id else id end as x from t", "same value in the last two branches", 2),
         ("select (id + 1) is distinct from (id + 1) as x from t", "an expression with itself", 2),
         ("select id as x from t where (id + 1) = (id + 1)", "an expression with itself", 2),
+        (
+            "select sum(1 / id) filter (where id > 0) over (order by id) as x from t",
+            "a computed value over a window",
+            2,
+        ),
+        ("select count(distinct 1 / id) filter (where id > 0) as x from t", "a computed value beside", 2),
+        ("select sum(1 / id) filter (where ok) as x, count(distinct id) as n from t", "a computed value beside", 2),
         ("select percentile_cont(0.1) within group (order by id) as x from t", "percentile_cont(0.1)", 2),
     ],
 )
@@ -132,6 +139,20 @@ def test_what_is_not_known_to_be_equal_is_refused(select: str, what: str, line: 
     assert what.lower() in error.message.lower()
     assert error.facts["line"] == line
     assert error.hint
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "sum(1 / id) filter (where id > 0)",
+        "sum(id) filter (where id > 0) over (order by id)",
+        "count(*) filter (where id > 0) over (order by id)",
+        "count(distinct id) filter (where id > 0)",
+        "count(distinct case when id > 0 then 1 / id end)",
+    ],
+)
+def test_filter_is_accepted_where_other_rows_are_not_computed(item: str) -> None:
+    assert bound(f"select {item} as x from t").sql
 
 
 def test_a_declared_collation_orders_text() -> None:
