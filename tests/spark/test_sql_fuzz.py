@@ -74,6 +74,9 @@ _FOUND_ONCE: Final = (
     "select k, count(distinct 10 / i4) filter (where i4 <> 0) as x from mild group by k",
     "select sum(10 / i4) filter (where i4 <> 0) as x, count(distinct t) as y, count(distinct id) as z from mild",
     "select id, sum(10 / i4) filter (where i4 <> 0) over (order by id) as x from mild",
+    "select id, (position('' in s) not in ((k % i4), 1, null)) as x from wild where id = 5",
+    "select id, k in (1 / i4, 1, 2, 3) as x from wild",
+    "select id, k = any(array[k, 1 / i4]) as x from wild",
     "select id, (10 is not distinct from case jsonb_array_length(j) when id then 1 else 3 end) as x from mild",
 )
 _FLOATS_FOUND: Final = (

@@ -57,6 +57,8 @@ SCALARS: Final = (
     ("same_items", "bool", "(({0})[:] = ({1})[:])", "int4[] text[]", "="),
     ("item_of_made", "int4", "(array[{0}, {1}, 7])[{2}]", "int4", "int4", "COUNT"),
     ("slice_of_made", "int4[]", "(array[{0}, {1}, 7])[{2}:2]", "int4", "int4", "COUNT"),
+    ("equal_to_any_of_made", "bool", "({0} = any(array[{1}, {2}]))", "int4 text", "=", "="),
+    ("unequal_to_all_of_made", "bool", "({0} <> all(array[{1}, {2}]))", "int4 text", "=", "="),
     ("any_of_made", "bool", "({0} > any(array[{1}, 7]))", "int4", "int4"),
 )
 AGGREGATES: Final = (

@@ -77,11 +77,18 @@ def _any(walk: Expressions, node: exp.Binary, operator: str) -> Typed:
     if isinstance(inner, exp.Paren):
         inner = inner.this
     equal = isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any)
-    if equal and isinstance(inner, exp.Array) and inner.expressions:
+    if equal and isinstance(inner, exp.Array) and inner.expressions and all(map(_is_plain, inner.expressions)):
         return _list(walk, node, node.this, inner.expressions, one_type=True)
     if subqueries.is_query(inner):
         return subqueries.quantified(walk, node, operator)
     return arrays.quantified(walk, node, operator, inner, every=isinstance(node.expression, exp.All))
+
+
+def _is_plain(node: exp.Expr) -> bool:
+    """Whether it cannot fail. All elements of an array are computed, those of a list until one is equal."""
+    while isinstance(node, exp.Cast | exp.Neg | exp.Paren) and is_constant(node):
+        node = node.this
+    return isinstance(node, exp.Column | exp.Literal | exp.Boolean | exp.Null)
 
 
 def _null_safe(walk: Expressions, node: exp.Binary) -> Typed:
@@ -131,6 +138,9 @@ def _list(
     if is_constant(left) and any(constant) and not all(constant):
         # PostgreSQL compares constants while it plans, and may then not compute the other values.
         raise NotProven(node, "compares a constant with constants and other values", "compare it with the other values")
+    if constant.count(True) > 1 and not one_type:
+        # PostgreSQL compares with a list of constants first, and then with the other values one by one.
+        values = sorted(values, key=lambda one: not is_constant(one))
     value = walk.of(left)
     items = [walk.of(one) for one in values]
     if one_type:
