@@ -77,6 +77,9 @@ _FOUND_ONCE: Final = (
     "select id, (position('' in s) not in ((k % i4), 1, null)) as x from wild where id = 5",
     "select id, k in (1 / i4, 1, 2, 3) as x from wild",
     "select id, k = any(array[k, 1 / i4]) as x from wild",
+    "select id, case when (j ->> 'a')::bool then (1.5::float4)::float4 else 1.5::float4 end as x from wild",
+    "select id, case when 1 / i4 > 0 then 2 else 1 + 1 end as x from wild",
+    "select id from wild where case when 1 / i4 > 0 then b else b end",
     "select id, (10 is not distinct from case jsonb_array_length(j) when id then 1 else 3 end) as x from mild",
 )
 _FLOATS_FOUND: Final = (

@@ -134,6 +134,8 @@ class Fuzz:
                 outcome = Outcome("unchecked", "PostgreSQL raises with another plan of the query")
             if outcome.result == "raises" and any(map(self._raises, filters_computed(str(node)))):
                 outcome = Outcome("unchecked", "PostgreSQL raises if it joins before it filters")
+            if outcome.result == "raises" and any(map(self._raises, inputs_of_set_operations(str(node)))):
+                outcome = Outcome("unchecked", "PostgreSQL need not read every input of INTERSECT and EXCEPT")
             if outcome.result == "answers":
                 outcome = Outcome("unchecked", "PostgreSQL computes the parts of the query in its own order")
             self._take(self.queries, node, str(node), outcome, str)
@@ -222,6 +224,13 @@ def filters_computed(sql: str) -> Iterator[str]:
             made.set("from_", part.args["from_"].copy())
             made.set("joins", [join.copy() for join in part.args.get("joins") or []])
             yield made.sql(dialect="postgres")
+
+
+def inputs_of_set_operations(sql: str) -> Iterator[str]:
+    """Yield the inputs of INTERSECT and EXCEPT: if one has no rows, PostgreSQL may not read the other."""
+    for part in parse_one(sql, dialect="postgres").find_all(exp.Intersect, exp.Except):
+        for one in (part.this, part.expression):
+            yield one.sql(dialect="postgres")
 
 
 def described(case: Case) -> str:

@@ -58,12 +58,13 @@ SQL_SETTINGS: Final = {
     # The first adds integers in another order, so that a sum overflows, or no longer does. The second compares with
     # each branch of a CASE; if the answers are the same, the conditions and their errors are lost. The third knows the
     # answer if the literal does not fit the type below the cast, and does not compute the rest. The fourth replaces a
-    # count whose FILTER is never true by 0, also one over a window, which Spark then cannot compute. Rules that the
-    # user excludes are added to these.
+    # count whose FILTER is never true by 0, also one over a window, which Spark then cannot compute. The fifth leaves
+    # out a condition of a CASE whose branches have equal values, and its error. Rules that the user excludes are added.
     _EXCLUDED: "org.apache.spark.sql.catalyst.optimizer.ReorderAssociativeOperator,"
     "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches,"
     "org.apache.spark.sql.catalyst.optimizer.UnwrapCastInBinaryComparison,"
-    "org.apache.spark.sql.catalyst.optimizer.EliminateAggregateFilter",
+    "org.apache.spark.sql.catalyst.optimizer.EliminateAggregateFilter,"
+    "org.apache.spark.sql.catalyst.optimizer.SimplifyConditionals",
     # A view must not read files by name; `sinks.warehouse.spark.sql_guard` has the other checks.
     "spark.sql.runSQLOnFiles": "false",
 }

@@ -120,7 +120,6 @@ def test_a_quotient_of_numerics_has_a_division_for_each_scale() -> None:
         ("select nullif(code, name) as x from t", "uses nullif() of char and text", 2),
         ("select nullif('ab', code)::char(5) as x from t", "casts to char(n)", 2),
         ("select 1 in (id, 1) as x from t", "compares a constant with constants and other values", 2),
-        ("select case when ok then id else id end as x from t", "same value in the last two branches", 2),
         ("select (id + 1) is distinct from (id + 1) as x from t", "an expression with itself", 2),
         ("select id as x from t where (id + 1) = (id + 1)", "an expression with itself", 2),
         (

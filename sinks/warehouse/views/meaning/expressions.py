@@ -164,9 +164,6 @@ class Expressions:
         values = [self.of(default) if default is not None else Typed(NULL, UNKNOWN), *values]
         values, kind = unified(node, values)
         values = [*values[1:], values[0]]
-        if len(values) > 1 and values[-2].sql == values[-1].sql:
-            # Spark does not compute the last condition then, and does not show an error of it.
-            raise NotProven(node, "has the same value in the last two branches of case", "remove the last when")
         branches = " ".join(f"when {test} then {value.sql}" for test, value in zip(tests, values[:-1], strict=True))
         return Typed(f"case {branches} else {values[-1].sql} end", kind, c=any(value.c for value in values))
 
