@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Final
@@ -32,7 +32,7 @@ def pages() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pinned = _pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
-    service = [package for extra in _EXTRAS for package in extras[extra]]
+    service = [package for extra in _EXTRAS for package in _packages(extras, extra)]
     wanted = {
         "requirements.txt": project["project"]["dependencies"] + service,
         "requirements-build.txt": project["build-system"]["requires"],
@@ -41,6 +41,17 @@ def pages() -> dict[str, str]:
         name: _NOTICE + "".join(pinned[package] for package in sorted(_closure(direct)))
         for name, direct in wanted.items()
     }
+
+
+def _packages(extras: Mapping[str, list[str]], extra: str) -> Iterator[str]:
+    """Yield the packages of an extra, which may contain other extras."""
+    for package in extras[extra]:
+        requirement = Requirement(package)
+        if requirement.name == "tailrace":
+            for inner in requirement.extras:
+                yield from _packages(extras, inner)
+        else:
+            yield package
 
 
 def _pinned(constraints: str) -> dict[str, str]:

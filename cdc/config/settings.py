@@ -201,6 +201,16 @@ class Http(Section, frozen=True):
     """
     token_file: str | None = None
     """File whose first line is the token."""
+    hosts: tuple[str, ...] = ()
+    """Host names by which clients reach the endpoints, besides IP addresses, localhost and the name of the machine. A
+    request for another name gets 421. If empty, only a server that listens on loopback refuses other names.
+    """
+    tls_certificate: str = ""
+    """PEM file with the certificate and its chain. Then all endpoints, also those of sinks, use HTTPS. It is loaded
+    again when it changes.
+    """
+    tls_key: str = ""
+    """PEM file with the private key, without a password. Empty: it is in the file of the certificate."""
 
 
 class Config(Section, frozen=True):

@@ -8,6 +8,7 @@ fences no producer. An unreachable server takes seconds.
 from __future__ import annotations
 
 import http.client
+import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from cdc.clock import Clock
-from cdc.config.settings import Config
+from cdc.config.settings import Config, Http
 from cdc.cutindex.index_reader import cuts_between
 from cdc.errors import SourceUnreachable, TailraceError, TopicMismatch
 from cdc.kafka.log_reader import LogReader
@@ -130,7 +131,7 @@ class PipelineObserver:
             self._reader.close()
 
     def _daemon(self) -> dict[str, Any]:
-        return ask_daemon(self._config.http.listen, self._config.name)
+        return ask_daemon(self._config.http, self._config.name)
 
     def _source(self) -> SourceView:
         try:
@@ -184,13 +185,27 @@ class PipelineObserver:
         return LogView(restored.progress, restored.identity, None)
 
 
-def ask_daemon(listen: str, name: str) -> dict[str, Any]:
+def _trusting(certificate: str) -> ssl.SSLContext:
+    """Return a context that trusts this certificate, whatever name it has. Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the file need not have the root
+    context.load_verify_locations(certificate)
+    return context
+
+
+def ask_daemon(http_settings: Http, name: str) -> dict[str, Any]:
     """Return the document of /status. Raises SourceUnreachable with the reason when there is none."""
+    listen = http_settings.listen
     host, _, port = listen.rpartition(":")
     if not listen or port == "0":
         raise SourceUnreachable("http.listen has no port to connect to")
-    connection = http.client.HTTPConnection(_ANYWHERE.get(host, host).strip("[]"), int(port), timeout=HTTP_TIMEOUT_S)
+    host = _ANYWHERE.get(host, host).strip("[]")
+    connection = http.client.HTTPConnection(host, int(port), timeout=HTTP_TIMEOUT_S)
     try:
+        if http_settings.tls_certificate:
+            tls = _trusting(http_settings.tls_certificate)
+            connection = http.client.HTTPSConnection(host, int(port), timeout=HTTP_TIMEOUT_S, context=tls)
         connection.request("GET", "/status")
         found = msgspec.json.decode(connection.getresponse().read(_ANSWER_BYTES_MAX), type=dict[str, Any])
     except (OSError, http.client.HTTPException) as error:

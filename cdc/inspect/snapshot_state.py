@@ -107,7 +107,7 @@ def tables(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]], st
     """
     logged = {name: _document(record) for name, record in view.records.items()}
     try:
-        reported: list[Mapping[str, Any]] = ask_daemon(config.http.listen, config.name).get("snapshots", [])
+        reported: list[Mapping[str, Any]] = ask_daemon(config.http, config.name).get("snapshots", [])
         why = ""
     except TailraceError as error:
         reported, why = [], error.message

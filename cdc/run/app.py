@@ -21,7 +21,6 @@ from msgspec import structs
 from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.machine import Machine
 from cdc.clock import Clock, SystemClock
-from cdc.config.secret import Secret
 from cdc.config.settings import Config, Warehouse
 from cdc.config.sink_kinds import applied_of, lake_of, sink_of
 from cdc.errors import EXIT_OK, UsageError
@@ -38,6 +37,7 @@ from cdc.telemetry.metrics import LakeMetrics, Metrics
 from cdc.telemetry.runner_metrics import RunnerMetrics
 from cdc.telemetry.runner_status import RunnerStatus
 from cdc.telemetry.supervised_sinks import WithSinks
+from cdc.web.access import Access
 from cdc.web.http_server import WebServer
 from cdc.web.wait_endpoint import WaitRoute
 from sinks.operate.lsn_wait import AppliedCut, AppliedCutSource, SinkProbe
@@ -88,7 +88,7 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         if supervisor is not None:
             both = WithSinks(status, metrics, supervisor.views, ready_needs_sinks=config.http.ready_needs_sinks)
             report = (both, both)
-        _serve(config.http.listen, report, probes, clock, closing, token=config.http.token)
+        _serve(config.http.listen, report, probes, clock, closing, access=Access.of(config.http))
         if supervisor is not None:
             closing.enter_context(supervisor)
             shutdown.last = supervisor.close
@@ -180,7 +180,7 @@ def run_sink(
             clock,
             closing,
             f"sinks.{name}.listen",
-            token=config.http.token,
+            access=Access.of(config.http),
         )
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker="driver", report_fd=report_fd))
         closing.callback(shutdown.work_ended)
@@ -219,7 +219,13 @@ def run_applied(
     with ExitStack() as closing:
         probes = {name: sink_probe(config, name, closing)}
         _serve(
-            settings.listen, (status, metrics), probes, clock, closing, f"sinks.{name}.listen", token=config.http.token
+            settings.listen,
+            (status, metrics),
+            probes,
+            clock,
+            closing,
+            f"sinks.{name}.listen",
+            access=Access.of(config.http),
         )
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker=instance, report_fd=report_fd))
         closing.callback(shutdown.work_ended)
@@ -253,15 +259,13 @@ def _serve(
     closing: ExitStack,
     setting: str = "http.listen",
     *,
-    token: Secret | None,
+    access: Access,
 ) -> None:
     """Serve HTTP until `closing`. Does nothing if `listen` is empty."""
     if not listen:
         return
     status, metrics = report
-    web = WebServer(
-        listen, status, metrics, waits=WaitRoute(probes, clock), setting=setting, token=token.reveal() if token else ""
-    )
+    web = WebServer(listen, status, metrics, waits=WaitRoute(probes, clock), setting=setting, access=access)
     closing.callback(web.close)
     log.get().info("http_listening", port=web.port)
 

@@ -1,42 +1,42 @@
-"""Serves /livez, /readyz, /metrics, /status and /sinks/<sink>/wait over HTTP; read only.
+"""Serves the HTTP endpoints of capture or of a sink, in a thread of its own.
 
-The standard library's server is enough for a few requests per second from probes and people. Row keys are shown only
-to requests with the configured bearer token. The number of connections, and the size and duration of a request's head
-are limited (`cdc.web.bounded_requests`). Capture and every sink run a server of their own and report to it through
-`Reported` and `Rendered`.
+Starlette and uvicorn do the work. Connections are limited in number and time (`cdc.web.bounded_protocol`). Capture and
+every sink run a server of their own and report to it through `Reported` and `Rendered`.
 """
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import re
 import socket
-import sys
+import ssl
 import threading
-import time
 from contextlib import suppress
-from http import HTTPStatus
-from http.client import LineTooLong
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+import uvicorn
 
 from cdc.errors import ConfigError
 from cdc.telemetry import log
-from cdc.telemetry.exposition import Rendered, Reported
-from cdc.web.bounded_requests import bounded_head
-from cdc.web.wait_endpoint import WaitRoute, error_answer, unknown_parameter
+from cdc.web.access import Access, is_loopback
+from cdc.web.bounded_protocol import HEAD_BYTES_MAX, Acceptor, BoundedProtocol, Limits
+from cdc.web.routes import application
+from cdc.web.wait_endpoint import TIMEOUT_MAX_S
+
+if TYPE_CHECKING:
+    from cdc.telemetry.exposition import Rendered, Reported
+    from cdc.web.wait_endpoint import WaitRoute
 
 CONNECTIONS_MAX: Final = 128
 """Concurrent connections: more than `wait_endpoint.WAITING_MAX`, so that probes are still answered."""
 
-_REQUEST_TIMEOUT_S: Final = 5
-_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics", "/status"})
-_STOP_POLL_S: Final = 0.05  # interval at which the server notices a close
+REQUEST_S: Final = 5.0
+ANSWER_S: Final = TIMEOUT_MAX_S + 10
+_STOP_S: Final = 1  # for answers that are being sent when the server is closed
+_CERTIFICATE_EVERY_S: Final = 60.0
 _LISTEN: Final = re.compile(r"(\[.+\]|[^:\[\]]+):(\d{1,5})")
 _PORT_MAX: Final = 65535
-_TEXT: Final = "text/plain; charset=utf-8"
 
 
 class WebServer:
@@ -50,172 +50,152 @@ class WebServer:
         *,
         waits: WaitRoute | None = None,
         setting: str = "http.listen",
-        token: str = "",
+        access: Access = Access(),  # noqa: B008 - it is immutable
+        limits: Limits | None = None,
     ) -> None:
-        """`token` authorises a request that bears it; without one no request is authorised.
-
-        `setting` is where `listen` comes from. Raises ConfigError naming it when it cannot be listened on.
-        """
+        """`setting` is where `listen` comes from. Raises ConfigError that names it if it cannot be listened on."""
         host, port = _address(listen, setting)
-
-        class Handler(_Handler):
-            pass
-
-        Handler.status = status
-        Handler.metrics = metrics
-        Handler.waits = self._waits = waits
-        Handler.token = token.encode()
+        app = application(status, metrics, waits, access, on_loopback=is_loopback(host))
+        config = uvicorn.Config(
+            app,
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            log_level="critical",  # what fails is logged as our own event
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=_STOP_S,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        )
+        certificate = _Certificate(access) if access.certificate else None
         try:
-            self._server = (_Server6 if ":" in host else _Server)((host, port), Handler)
+            self._socket = socket.create_server(
+                (host, port),
+                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                backlog=CONNECTIONS_MAX,
+                dualstack_ipv6=":" in host and socket.has_dualstack_ipv6(),
+            )
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {setting} = {listen!r}: {error.strerror}",
                 hint='if another program uses the port, choose another one, or "" to disable it',
                 command=_example(setting),
             ) from error
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_STOP_POLL_S,), name="http", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
+        self.port: int = self._socket.getsockname()[1]
         """The port that the server listens on."""
-        return int(self._server.server_address[1])
+        self._waits = waits
+        self._server = _Server(config, limits or Limits(CONNECTIONS_MAX, REQUEST_S, ANSWER_S), certificate)
+        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        self._thread.start()
+        self._server.serving.wait()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run([self._socket])
+        finally:
+            self._server.serving.set()
 
     def close(self) -> None:
         """Stop serving and free the port; waiting requests are answered."""
         if self._waits is not None:
             self._waits.close()
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    request_queue_size = CONNECTIONS_MAX
+class _Server(uvicorn.Server):
+    """Waits for its end without a timer, and gives each connection its limits."""
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(address, handler)
-        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+    def __init__(self, config: uvicorn.Config, limits: Limits, certificate: _Certificate | None) -> None:
+        super().__init__(config)
+        self.serving = threading.Event()
+        self._limits = limits
+        self._certificate = certificate
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a request in a thread; answer and close a connection beyond the limit here."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-            return
-        with suppress(OSError):
-            request.settimeout(0)
-            request.send(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-        self.shutdown_request(request)
+    def stop(self) -> None:
+        """End the server from another thread."""
+        with suppress(RuntimeError, AttributeError):  # it has ended, or failed to start
+            self._loop.call_soon_threadsafe(self._ending.set)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Release the connection's place afterwards."""
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections on the one socket."""
+        assert sockets is not None
+        self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(_log_failure)
+        tls = self._certificate.context if self._certificate is not None else None
+        connections = self.server_state.connections
+        acceptor = Acceptor(sockets[0], self._limits, self._connection, lambda: len(connections), tls)
+        self._accepting = asyncio.create_task(acceptor.run())
+        self.servers = []  # of asyncio: there is none
+        self.started = True
+        self.serving.set()
+
+    def _connection(self) -> BoundedProtocol:
+        return BoundedProtocol(
+            self._limits, config=self.config, server_state=self.server_state, app_state={}, _loop=self._loop
+        )
+
+    async def main_loop(self) -> None:
+        """Return when the server is to end; load a new certificate until then."""
+        every_s = _CERTIFICATE_EVERY_S if self._certificate is not None else None
+        while not self._ending.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), every_s)
+            if self._certificate is not None:
+                self._certificate.renew()
+        self._accepting.cancel()
+
+
+def _log_failure(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that no request has, for example that no file descriptor is free for a connection."""
+    error = context.get("exception")
+    log.get().error("http_server_error", error=f"{context['message']}: {error}" if error else context["message"])
+
+
+class _Certificate:
+    """The certificate of the server, which is loaded again when its files change."""
+
+    def __init__(self, access: Access) -> None:
+        """Raises ConfigError if the files cannot be read."""
+        self._key = access.key or None
+        self._files = [access.certificate, *filter(None, [access.key])]
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+            self._seen = self._changed_at()
+            self._load(self.context)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"cannot load the certificate {access.certificate!r} of http.tls_certificate: {_said(error)}",
+                hint="set http.tls_certificate to a PEM file with the chain, http.tls_key to one with the key",
+                command=f"openssl x509 -noout -subject -enddate -in {access.certificate}",
+            ) from error
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class has them
-        """Log an unexpected error as an event; a client that has disconnected is not one."""
-        error = sys.exc_info()[1]
-        if error is not None and not isinstance(error, OSError):
-            log.get().error("http_request_failed", error=log.origin(error))
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; pause when no file descriptor is free, or the base class retries in a busy loop."""
+    def renew(self) -> None:
+        """Load the files again if they have changed; keep the old certificate if they cannot be read."""
         try:
-            return super().get_request()
-        except OSError:
-            time.sleep(_STOP_POLL_S)
-            raise
+            seen = self._changed_at()
+            if seen == self._seen:
+                return
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # a pair that is half written changes nothing
+            self._load(self.context)
+            self._seen = seen
+            log.get().info("http_certificate_loaded", file=self._files[0])
+        except (OSError, ssl.SSLError) as error:
+            log.get().warning("http_certificate_not_loaded", file=self._files[0], error=_said(error))
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        context.load_cert_chain(self._files[0], self._key, password=lambda: "")  # without it OpenSSL asks the terminal
+
+    def _changed_at(self) -> list[int]:
+        return [Path(file).stat().st_mtime_ns for file in self._files]
 
 
-class _Server6(_Server):
-    address_family = socket.AF_INET6
-
-
-class _Handler(BaseHTTPRequestHandler):
-    status: Reported
-    metrics: Rendered
-    waits: WaitRoute | None
-    token: bytes
-    timeout = _REQUEST_TIMEOUT_S
-    server_version = "tailrace"
-    sys_version = ""
-
-    def setup(self) -> None:
-        """Limit the head of the request."""
-        super().setup()
-        self.rfile = bounded_head(self.connection, _REQUEST_TIMEOUT_S)
-
-    def handle(self) -> None:
-        """Answer a head that is too long."""
-        self.requestline, self.request_version, self.command = "", "HTTP/1.0", ""
-        try:
-            super().handle()
-        except LineTooLong:
-            with suppress(OSError):
-                self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-
-    def do_GET(self) -> None:
-        """Answer one of the known paths."""
-        path, _, query = self.path.partition("?")
-        sink = WaitRoute.sink_of(path)
-        wrong = unknown_parameter(query, ()) if query and path in _PATHS else ""
-        if wrong:
-            self._answer_json(HTTPStatus.BAD_REQUEST, error_answer(HTTPStatus.BAD_REQUEST, wrong).document)
-        elif path == "/livez":
-            self._answer(HTTPStatus.OK, _TEXT, b"ok\n")
-        elif path == "/readyz":
-            code = HTTPStatus.OK if self.status.ready else HTTPStatus.SERVICE_UNAVAILABLE
-            self._answer(code, _TEXT, f"{self.status.state}\n".encode())
-        elif path == "/metrics":
-            self._answer(HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics.render())
-        elif path == "/status":
-            self._answer_json(HTTPStatus.OK, self.status.snapshot())
-        elif sink is not None and self.waits is not None:
-            self._wait(self.waits, sink, query)
-        else:
-            more = "" if self.waits is None else " /sinks/<sink>/wait?lsn=X/Y"
-            self._answer(HTTPStatus.NOT_FOUND, _TEXT, f"try /livez /readyz /metrics /status{more}\n".encode())
-
-    def _wait(self, waits: WaitRoute, sink: str, query: str) -> None:
-        given = self.headers.get("Authorization", "")
-        authorised = self._is_authorised(given)
-        if given and not authorised and self.token:
-            self._answer_json(HTTPStatus.UNAUTHORIZED, {"error": "the bearer token does not match http.token"})
-            return
-        found = waits.answer(sink, query, authorised=authorised)
-        self._answer_json(found.code, found.document)
-
-    def _is_authorised(self, given: str) -> bool:
-        kind, _, token = given.partition(" ")
-        # compare_digest takes the same time wherever the texts differ.
-        same = hmac.compare_digest(token.strip().encode("utf-8", "surrogateescape"), self.token)
-        return bool(self.token) and kind.lower() == "bearer" and same
-
-    def do_HEAD(self) -> None:
-        """Answer as GET, without the body."""
-        self.do_GET()
-
-    def _answer_json(self, code: HTTPStatus, document: object) -> None:
-        self._answer(code, "application/json", msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-
-    def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
-        # A client that waited for long may have disconnected, which is not worth a log line.
-        with suppress(ConnectionError):
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Log nothing for a request."""
+def _said(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _address(listen: str, setting: str) -> tuple[str, int]:

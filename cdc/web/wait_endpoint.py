@@ -8,7 +8,6 @@ case. An answer has row keys only if the request is authorised.
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +39,6 @@ TIMEOUT_MAX_S: Final = 60.0
 WAITING_MAX: Final = 64
 """Waiting requests at a time, because each has a thread; further ones are refused at once."""
 
-_PATH: Final = re.compile(r"/sinks/([^/]*)/wait")
 _FIELDS_MAX: Final = 16
 _PARAMETERS: Final = ("lsn", "timeout_s", "key", "table")
 GRACE_S: Final = 0.25  # for a check that ends with its deadline
@@ -63,11 +61,10 @@ class WaitRoute:
         self._slots = threading.BoundedSemaphore(WAITING_MAX)
         self._closing = threading.Event()
 
-    @staticmethod
-    def sink_of(path: str) -> str | None:
-        """Return the sink that a path asks for; None for other paths."""
-        match = _PATH.fullmatch(path)
-        return match[1] if match else None
+    @property
+    def sinks(self) -> list[str]:
+        """The names of its sinks."""
+        return list(self._probes)
 
     def answer(self, sink: str, query: str, *, authorised: bool = False) -> Answer:
         """Wait as the query says. `authorised`: the answer may have row keys."""

@@ -16,6 +16,7 @@ from cdc.cli import status_text
 from cdc.cli.output import duration
 from cdc.cli.status_text import Moment, document, exit_code, lines
 from cdc.config.load import parse
+from cdc.config.settings import Http
 from cdc.errors import SlotHeld, SourceGap, SourceUnreachable
 from cdc.inspect.pipeline_state import LogView, PipelineView, SourceView, ask_daemon
 from cdc.lsn import Lsn
@@ -271,13 +272,13 @@ def test_the_daemon_is_asked_over_http() -> None:
     metrics = Metrics()
     web = WebServer("127.0.0.1:0", Status("shop", ManualClock(), metrics), metrics)
     try:
-        assert ask_daemon(f"0.0.0.0:{web.port}", "shop")["state"] == "STARTING"
+        assert ask_daemon(Http(listen=f"0.0.0.0:{web.port}"), "shop")["state"] == "STARTING"
         with pytest.raises(SourceUnreachable, match="belongs to 'shop'"):
-            ask_daemon(f"127.0.0.1:{web.port}", "other")
+            ask_daemon(Http(listen=f"127.0.0.1:{web.port}"), "other")
     finally:
         web.close()
     with pytest.raises(SourceUnreachable, match="no daemon answers"):
-        ask_daemon(f"127.0.0.1:{web.port}", "shop")
+        ask_daemon(Http(listen=f"127.0.0.1:{web.port}"), "shop")
 
 
 @pytest.fixture
@@ -302,13 +303,13 @@ def foreign_server() -> Iterator[int]:
 
 def test_another_program_on_the_port_is_no_daemon(foreign_server: int) -> None:
     with pytest.raises(SourceUnreachable, match="another program answers"):
-        ask_daemon(f"127.0.0.1:{foreign_server}", "shop")
+        ask_daemon(Http(listen=f"127.0.0.1:{foreign_server}"), "shop")
 
 
 def test_without_a_port_there_is_nothing_to_ask() -> None:
     for listen in ("", "127.0.0.1:0"):
         with pytest.raises(SourceUnreachable, match="has no port"):
-            ask_daemon(listen, "shop")
+            ask_daemon(Http(listen=listen), "shop")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_refusal_names_the_key(text: str, message: str) -> None:
     [
         (_MINIMAL + "[captur]\nx = 1\n", "did you mean capture?"),
         (_MINIMAL + "[capture]\nbatch_row_max = 1\n", "did you mean batch_rows_max?"),
-        (_MINIMAL + "[http]\nport = 8087\n", "http has listen, ready_needs_sinks, token, token_file; "),
+        (_MINIMAL + "[http]\nport = 8087\n", "http has listen, ready_needs_sinks, token, token_file, hosts, "),
         ("quux = 8087\n" + _MINIMAL, "the file has name, source, kafka, "),
     ],
 )

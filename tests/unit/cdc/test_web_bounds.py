@@ -19,9 +19,9 @@ from cdc.errors import ConfigError
 from cdc.lsn import Lsn
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.metrics import Metrics
-from cdc.web import http_server
-from cdc.web.bounded_requests import HEAD_BYTES_MAX
-from cdc.web.http_server import CONNECTIONS_MAX, WebServer
+from cdc.web.access import Access
+from cdc.web.bounded_protocol import HEAD_BYTES_MAX, Limits
+from cdc.web.http_server import WebServer
 from cdc.web.wait_endpoint import WaitRoute
 from sinks.operate.lsn_wait import AppliedCut, SinkProbe
 from tests.fixtures.servers.manual_clock import ManualClock
@@ -31,11 +31,13 @@ _TOKEN = "s3cret-token"
 _KEY = '{"id":"4711"}'
 
 
-def _served(token: str) -> WebServer:
+def _served(token: str, limits: Limits | None = None) -> WebServer:
     metrics = Metrics("shop")
     sight = SinkProbe(lambda: AppliedCut(1, Lsn(0x100)), blocked_keys=lambda: [("public.t", _KEY)])
     waits = WaitRoute({"cache": sight}, SystemClock())
-    return WebServer("127.0.0.1:0", Status("shop", ManualClock(), metrics), metrics, waits=waits, token=token)
+    return WebServer(
+        "127.0.0.1:0", Status("shop", ManualClock(), metrics), metrics, waits=waits, access=Access(token), limits=limits
+    )
 
 
 @pytest.fixture
@@ -117,14 +119,13 @@ def _sent(port: int, data: bytes) -> bytes:
 )
 def test_head_that_is_too_long_is_refused(port: int, head: bytes) -> None:
     # A reset may arrive before the answer.
-    assert _sent(port, head)[:13] in {b"HTTP/1.0 431 ", b""}
+    assert _sent(port, head)[:13] in {b"HTTP/1.1 400 ", b""}
     assert _wait(port)[0] == 200
 
 
-def test_request_whose_bytes_come_one_by_one_ends_at_the_deadline(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_REQUEST_TIMEOUT_S", 0.5)
-
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+def test_request_whose_bytes_come_one_by_one_ends_at_the_deadline() -> None:
+    made = _served(_TOKEN, Limits(connections_max=8, receive_s=0.5, answer_s=60))
+    with socket.create_connection(("127.0.0.1", made.port), timeout=20) as connection:
         began_s = time.monotonic()
 
         def hung_up() -> bool:
@@ -138,25 +139,66 @@ def test_request_whose_bytes_come_one_by_one_ends_at_the_deadline(port: int, mon
                 return True
 
         until(hung_up, "the server hangs up", within_s=30)
+    made.close()
 
     assert time.monotonic() - began_s >= 0.4
 
 
-def test_connections_beyond_the_limit_are_refused_at_once_and_others_served_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http_server, "_REQUEST_TIMEOUT_S", 60)
-    made = _served(_TOKEN)
-    free = made._server._free
+def test_slow_clients_give_their_places_to_new_ones() -> None:
+    made = _served(_TOKEN, Limits(connections_max=4, receive_s=60, answer_s=60))
     try:
         with ExitStack() as held:
-            for _ in range(CONNECTIONS_MAX):
-                held.enter_context(socket.create_connection(("127.0.0.1", made.port), timeout=20))
-            until(lambda: not free._value, "every place is taken")
-            refused = _sent(made.port, b"")
-        until(lambda: free._value == CONNECTIONS_MAX, "every place is free again")
+            slow = [
+                held.enter_context(socket.create_connection(("127.0.0.1", made.port), timeout=20)) for _ in range(9)
+            ]
+            for one in slow[-4:]:
+                one.sendall(b"GET /livez HTTP/1.1\r\n")
+            answer = _wait(made.port)
 
-        assert refused.startswith(b"HTTP/1.0 503 ")
+        assert answer[0] == 200
+        assert slow
+    finally:
+        made.close()
+
+
+def test_connection_is_refused_while_every_place_is_answered() -> None:
+    limits = Limits(connections_max=2, receive_s=60, answer_s=60)
+    made = _served(_TOKEN, limits)
+    waiting = b"GET /sinks/cache/wait?lsn=F/0&timeout_s=20 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    try:
+        with ExitStack() as held:
+            for _ in range(2):
+                held.enter_context(socket.create_connection(("127.0.0.1", made.port), timeout=20)).sendall(waiting)
+            until(lambda: len(made._server.server_state.tasks) == 2, "both requests are being answered")
+            refused = _sent(made.port, b"")
+        until(lambda: not made._server.server_state.connections, "every place is free again")
+
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert _wait(made.port)[0] == 200
+    finally:
+        made.close()
+
+
+def test_client_that_does_not_read_its_answer_loses_its_place() -> None:
+    made = _served(_TOKEN, Limits(connections_max=8, receive_s=60, answer_s=0.5))
+    head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    try:
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(20)
+            connection.connect(("127.0.0.1", made.port))
+
+            def given_up() -> bool:
+                try:
+                    connection.sendall(head)  # more and more answers that are not read
+                except ConnectionError:
+                    return True
+                except TimeoutError:
+                    return False
+                return not made._server.server_state.connections
+
+            connection.settimeout(0.2)
+            until(given_up, "the server hangs up", within_s=30)
         assert _wait(made.port)[0] == 200
     finally:
         made.close()

@@ -1,0 +1,151 @@
+"""The routes of capture and sinks: /livez, /readyz, /metrics, /status, /sinks/<sink>/wait and /openapi.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from anyio import CapacityLimiter, to_thread
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from cdc.telemetry import log
+from cdc.web.openapi import document
+from cdc.web.wait_endpoint import WAITING_MAX, WaitRoute, error_answer, unknown_parameter
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from cdc.telemetry.exposition import Rendered, Reported
+    from cdc.web.access import Access
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def application(
+    status: Reported, metrics: Rendered, waits: WaitRoute | None, access: Access, *, on_loopback: bool
+) -> ASGIApp:
+    """Return the application. Without `waits` it has no route for them."""
+    endpoints = _Endpoints(status, metrics, waits, access)
+    routes = [
+        Route("/livez", endpoints.livez),
+        Route("/readyz", endpoints.readyz),
+        Route("/metrics", endpoints.metrics),
+        Route("/status", endpoints.status),
+        Route("/openapi.json", endpoints.openapi),
+    ]
+    if waits is not None:
+        routes.append(Route("/sinks/{sink}/wait", endpoints.wait))
+    shown = " ".join(route.path.replace("{sink}/wait", "<sink>/wait?lsn=X/Y") for route in routes)
+    handlers: dict[Any, Callable[[Request, Exception], Response]] = {
+        HTTPStatus.NOT_FOUND: lambda _request, _error: _text(f"unknown path; try {shown}\n", HTTPStatus.NOT_FOUND),
+        HTTPStatus.METHOD_NOT_ALLOWED: _method_not_allowed,
+        Exception: _failed,
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return _KnownHosts(app, access, on_loopback=on_loopback)
+
+
+class _KnownHosts:
+    """Answers 421 to a request for another host."""
+
+    def __init__(self, app: ASGIApp, access: Access, *, on_loopback: bool) -> None:
+        self._app = app
+        self._accepts = partial(access.accepts, on_loopback=on_loopback)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = next((value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"), "")
+        if scope["type"] != "http" or self._accepts(host):
+            await self._app(scope, receive, send)
+            return
+        said = f"this server does not answer for the host {host!r}; add its name to http.hosts"
+        await _json({"error": said}, HTTPStatus.MISDIRECTED_REQUEST)(scope, receive, send)
+
+
+class _Endpoints:
+    """State and metrics are read in threads: a lock that is held for long must not stop /livez."""
+
+    def __init__(self, status: Reported, metrics: Rendered, waits: WaitRoute | None, access: Access) -> None:
+        self._status = status
+        self._metrics = metrics
+        self._waits = waits
+        self._access = access
+        self._waiting: CapacityLimiter | None = None  # made in the event loop
+
+    async def livez(self, request: Request) -> Response:
+        return _refused(request) or _text("ok\n")
+
+    async def readyz(self, request: Request) -> Response:
+        return await _answered(request, self._ready)
+
+    def _ready(self) -> Response:
+        code = HTTPStatus.OK if self._status.ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return _text(f"{self._status.state}\n", code)
+
+    async def metrics(self, request: Request) -> Response:
+        kind = _HEADERS | {"Content-Type": METRICS_TYPE}
+        return await _answered(request, lambda: Response(self._metrics.render(), headers=kind))
+
+    async def status(self, request: Request) -> Response:
+        return await _answered(request, lambda: _json(self._status.snapshot()))
+
+    async def openapi(self, request: Request) -> Response:
+        sinks = self._waits.sinks if self._waits is not None else None
+        return _refused(request) or _json(document(sinks))
+
+    async def wait(self, request: Request) -> Response:
+        given = request.headers.get("Authorization", "")
+        authorised = self._access.is_authorised(given)
+        if given and not authorised and self._access.token:
+            return _json({"error": "the bearer token does not match http.token"}, HTTPStatus.UNAUTHORIZED)
+        assert self._waits is not None
+        if self._waiting is None:
+            self._waiting = CapacityLimiter(2 * WAITING_MAX)  # those that are refused need a thread for a moment
+        answer = partial(self._waits.answer, request.path_params["sink"], _query(request), authorised=authorised)
+        found = await to_thread.run_sync(answer, abandon_on_cancel=True, limiter=self._waiting)
+        return _json(found.document, found.code)
+
+
+async def _answered(request: Request, answer: Callable[[], Response]) -> Response:
+    refused = _refused(request)
+    return refused if refused is not None else await to_thread.run_sync(answer, abandon_on_cancel=True)
+
+
+def _refused(request: Request) -> Response | None:
+    """Return the answer to a query on a path that has no parameters."""
+    query = _query(request)
+    wrong = unknown_parameter(query, ()) if query else ""
+    return _json(error_answer(HTTPStatus.BAD_REQUEST, wrong).document, HTTPStatus.BAD_REQUEST) if wrong else None
+
+
+def _query(request: Request) -> str:
+    return bytes(request.scope["query_string"]).decode("latin-1")
+
+
+def _method_not_allowed(request: Request, error: Exception) -> Response:
+    allowed = getattr(error, "headers", None) or {}
+    answer = _json({"error": f"{request.method} is not known here; use GET"}, HTTPStatus.METHOD_NOT_ALLOWED)
+    answer.headers.update(allowed)
+    return answer
+
+
+def _failed(_request: Request, error: Exception) -> Response:
+    log.get().error("http_request_failed", error=log.origin(error))
+    said = {"error": f"the request failed with {type(error).__name__}; the log has its origin"}
+    return _json(said, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _json(found: object, code: int = HTTPStatus.OK) -> Response:
+    body = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+    return Response(body, code, headers=_HEADERS | {"Content-Type": "application/json"})
+
+
+def _text(body: str, code: int = HTTPStatus.OK) -> Response:
+    return PlainTextResponse(body, code, headers=_HEADERS)
