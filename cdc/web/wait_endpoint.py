@@ -94,7 +94,9 @@ class WaitRoute:
         if isinstance(failure, KeyBlocked):
             return error_answer(HTTPStatus.CONFLICT, failure.message)
         if failure is not None:
-            return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, failure.message)
+            # The clients of the check are closed while the process stops.
+            message = "the process is stopping" if self._closing.is_set() else failure.message
+            return error_answer(HTTPStatus.SERVICE_UNAVAILABLE, message)
         code = HTTPStatus.OK if is_at(check.reach, wanted.lsn) else HTTPStatus.GATEWAY_TIMEOUT
         if code is not HTTPStatus.OK and self._closing.is_set():
             code = HTTPStatus.SERVICE_UNAVAILABLE

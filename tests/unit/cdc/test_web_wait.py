@@ -368,6 +368,26 @@ def test_close_releases_all_waiting_threads() -> None:
     assert answers == [503] * 3
 
 
+def test_check_that_fails_because_the_process_stops_says_so() -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def look() -> AppliedCut | None:
+        began.set()
+        ended.wait(10)
+        raise BrokerUnreachable("the client is closed")
+
+    route = WaitRoute({"cache": look}, SystemClock())
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(route.answer("cache", "lsn=0/1")))
+    thread.start()
+    began.wait(10)
+    route.close()
+    ended.set()
+    thread.join(10)
+
+    assert [(one.code.value, one.document) for one in answers] == [(503, {"error": "the process is stopping"})]
+
+
 def test_more_than_can_wait_are_sent_away_at_once() -> None:
     route = WaitRoute({"lake": Lake(0x100)}, SystemClock())
     threads = [
