@@ -79,6 +79,7 @@ _FOUND_ONCE: Final = (
     "select id, k = any(array[k, 1 / i4]) as x from wild",
     "select id, case when (j ->> 'a')::bool then (1.5::float4)::float4 else 1.5::float4 end as x from wild",
     "select id, case when 1 / i4 > 0 then 2 else 1 + 1 end as x from wild",
+    "select id, upper(to_hex(i4)) as x, lower(to_hex(i4)) as y, initcap(to_hex(i4)) as z from mild",
     "select id from wild where case when 1 / i4 > 0 then b else b end",
     "select id, (10 is not distinct from case jsonb_array_length(j) when id then 1 else 3 end) as x from mild",
 )

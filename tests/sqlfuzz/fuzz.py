@@ -114,7 +114,10 @@ class Fuzz:
             with self._views.product() if done // BATCH % _PRODUCT_BATCHES == _PRODUCT_BATCHES - 1 else nullcontext():
                 found = list(batches.outcomes(nodes))
             done += len(nodes)
-            for node, sql, outcome in found:
+            for node, sql, found_outcome in found:
+                outcome = found_outcome
+                if outcome.result == "answers" and self._raises(f"explain {sql}"):
+                    outcome = Outcome("unchecked", "PostgreSQL raises an error of a constant while it plans")
                 self._take(self.expressions, node, sql, outcome, _again(sql, node))
             said = self._progress("expressions", done, said)
 

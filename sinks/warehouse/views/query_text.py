@@ -8,7 +8,9 @@ from pathlib import Path
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
+from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cdc.errors import ViewRefused
@@ -48,6 +50,17 @@ def expanded(file: Path, sql: str, dialect: str) -> str:
     return found.sql
 
 
+class _PostgresAsWritten(Postgres):
+    """PostgreSQL's dialect, whose parser makes one call of to_hex(x) and upper(to_hex(x))."""
+
+    class Parser(PostgresParser):
+        FUNCTIONS = {
+            **PostgresParser.FUNCTIONS,
+            "LOWER": exp.Lower.from_arg_list,
+            "UPPER": exp.Upper.from_arg_list,
+        }
+
+
 def parsed(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
     """Return the tokens and the tree of the single query in a text. Raises ViewRefused."""
     try:
@@ -55,7 +68,8 @@ def parsed(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
         finding = check_beginning(tokens)
         if finding is not None:
             raise refused(file, finding)
-        found = sqlglot.parse(_masked(sql, tokens), read=dialect, error_level=ErrorLevel.IMMEDIATE)
+        read = _PostgresAsWritten if dialect == "postgres" else dialect
+        found = sqlglot.parse(_masked(sql, tokens), read=read, error_level=ErrorLevel.IMMEDIATE)
     except ParseError as error:
         raise refused(file, _syntax_error(error, dialect)) from error
     except SqlglotError as error:
