@@ -10,6 +10,7 @@ from cdc.cli import output
 
 if TYPE_CHECKING:
     from cdc.config.settings import Config
+    from cdc.control.action_record import ActionRecord
     from cdc.control.perform import Outcome
     from cdc.control.requests import ActionRequest
 
@@ -26,10 +27,15 @@ def act(
 
     Raises the error of the action, and `Declined` if the operator answers no.
     """
+    from cdc.control import action_log
     from cdc.control.perform import cli_actor, perform
     from cdc.control.terminal import Terminal
 
-    outcome = perform(config, request, cli_actor(), terminal=Terminal(reading, agreed, wait_s))
+    def write(config: Config, record: ActionRecord) -> int:
+        with output.waiting("recording the action"):
+            return action_log.write(config, record)
+
+    outcome = perform(config, request, cli_actor(), terminal=Terminal(reading, agreed, wait_s), write=write)
     if outcome.warning:
         output.note(f"warning: {outcome.warning}")
     if outcome.error is not None:

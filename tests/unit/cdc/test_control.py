@@ -31,7 +31,7 @@ from cdc.control.requests import (
     recorded_arguments,
 )
 from cdc.control.terminal import Declined, Terminal
-from cdc.errors import BrokerUnreachable, UsageError
+from cdc.errors import BrokerUnreachable, ConfigError, SinkBehind, TailraceError, UsageError
 from cdc.publish.topic_rules import actions_want
 
 if TYPE_CHECKING:
@@ -224,6 +224,28 @@ def test_action_whose_record_cannot_be_written_counts_and_is_reported(config: Co
     assert (done.result, refused.result) == ("done", "refused")
     assert "no broker answers" in done.warning
     assert "no broker answers" in refused.warning
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (UsageError("no open DDL findings"), "refused"),
+        (ConfigError("invalid topic"), "refused"),
+        (SinkBehind("1 of 2 workers have not stopped"), "requested"),
+        (BrokerUnreachable("no broker answers"), "failed"),
+    ],
+)
+def test_result_follows_from_the_class_of_the_error(config: Config, error: TailraceError, result: str) -> None:
+    def broken() -> Any:
+        raise error
+
+    log = Log()
+    outcome = perform(config, DdlAccept(), _OPERATOR, terminal=Terminal(reading=broken), write=log.write)
+
+    (record,) = log.records
+    assert (outcome.result, outcome.error) == (result, error)
+    assert record.error is not None
+    assert (record.result, record.error.kind, record.error.message) == (result, type(error).__name__, error.message)
 
 
 def test_action_that_ends_with_a_bug_is_recorded_without_its_text(config: Config) -> None:
