@@ -1,4 +1,4 @@
-"""Writes and reads the records of actions in the topic ``<name>.actions``. Needs Kafka only."""
+"""Writes and reads the records of actions in the topic ``<name>.__actions``. Needs Kafka only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of one action in the topic ``<name>.actions``, as JSON. Pure."""
+"""The record of one action in the topic ``<name>.__actions``, as JSON. Pure."""
 
 from __future__ import annotations
 

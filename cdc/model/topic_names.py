@@ -90,7 +90,7 @@ def heartbeat_topic(name: str) -> str:
 
 def actions_topic(name: str) -> str:
     """What operators did: one record per action."""
-    return f"{name}.actions"
+    return f"{name}.__actions"
 
 
 def refused_events_topic(name: str) -> str:

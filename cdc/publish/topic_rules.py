@@ -173,7 +173,7 @@ def dead_letters_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicW
 
 
 def actions_want(topic: str, kafka: Kafka) -> TopicWant:
-    """Return that of ``<name>.actions``: what operators did, which never expires."""
+    """Return that of ``<name>.__actions``: what operators did, which never expires."""
     configs = {**_DELETED, "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(CONTROL_BYTES_MAX)}
     return _want(TopicKind.ACTIONS, topic, kafka, configs)
 

@@ -68,7 +68,7 @@ def test_every_action_over_http_and_by_command_is_recorded_with_who_from_where_a
     assert [code for code, _ in refused] == [409, 409]
     assert (failed.code, started[0], leveled[0]) == (2, 200, 200)
 
-    values = [value for _, value in read_raw(capture.bootstrap, f"{capture.name}.actions")]
+    values = [value for _, value in read_raw(capture.bootstrap, f"{capture.name}.__actions")]
     records = [json.loads(value or b"") for value in values]
     user = pwd.getpwuid(os.getuid()).pw_name
     assert [(one["who"], one["via"], one["action"], one["result"]) for one in records] == [
@@ -88,7 +88,7 @@ def test_every_action_over_http_and_by_command_is_recorded_with_who_from_where_a
     assert records[5]["arguments"] == {"tables": ["public.t"], "where": True}
     assert [one["error"] and one["error"]["class"] for one in records] == [None] * 4 + ["UsageError"] * 3 + [None] * 2
     assert not any(b"4711" in (value or b"") for value in values)
-    topic = f"{capture.name}.actions"
+    topic = f"{capture.name}.__actions"
     facts = TopicAdmin(load(config, {}).kafka).describe([topic])[topic]
     assert facts is not None
     configs = facts.configs

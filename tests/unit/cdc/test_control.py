@@ -294,7 +294,7 @@ def test_user_of_the_command_line_does_not_come_from_the_environment(monkeypatch
 
 
 def test_topic_of_actions_never_expires(config: Config) -> None:
-    spec = actions_want("shop.actions", config.kafka).spec
+    spec = actions_want("shop.__actions", config.kafka).spec
 
     assert spec.partition_count == 1
     assert (spec.configs["cleanup.policy"], spec.configs["retention.ms"]) == ("delete", "-1")
