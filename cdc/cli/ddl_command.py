@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import UNSET
 
 from cdc.cli import output, wait_notice
+from cdc.cli.action_terminal import act
 from cdc.cli.command_options import config_option, configuration, json_option
-from cdc.config.settings import Config
-from cdc.errors import TopicMismatch, UsageError
+from cdc.errors import UsageError
 from cdc.lsn import Lsn
-from cdc.patterns import matches
 
 if TYPE_CHECKING:
     from cdc.model.table_facts import DdlFinding
-
-_ANSWER_S: Final = 5.0
 
 
 @click.group("ddl")
@@ -34,9 +32,12 @@ def list_command(config_path: Path | None, as_json: bool) -> None:
 
     Works while capture is down.
     """
+    from cdc.control.ddl_actions import open_findings
     from cdc.telemetry.capture_status import ddl_document
 
-    found = _open_findings(configuration(config_path))
+    config = configuration(config_path)
+    with output.waiting(wait_notice.kafka(config)):
+        found = open_findings(config)
     if as_json:
         output.show_json({"findings": [ddl_document(one) for one in found]})
     elif found:
@@ -56,41 +57,32 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
     TABLES are patterns of schema.table. Only the findings shown now are accepted; later ones stay open. A running
     capture notices within seconds.
     """
-    from cdc.model.table_facts import AcceptedFindings
-    from cdc.publish.acceptance import accept
-    from cdc.telemetry.capture_status import ddl_document
+    from cdc.control.requests import DdlAccept
+    from cdc.control.terminal import Declined
 
     config = configuration(config_path)
-    found = [one for one in _open_findings(config) if not tables or matches(one.table, tables)]
-    if not found:
-        raise UsageError(
-            f"no open DDL finding matches {', '.join(tables)}" if tables else "no open DDL findings",
-            command="cdc ddl list",
+
+    def agreed(found: list[DdlFinding]) -> bool:
+        if not as_json:
+            _show(found)
+        return output.confirm(f"Accept {len(found)} findings?", yes=yes)
+
+    try:
+        outcome = act(
+            config,
+            DdlAccept(tables=tables or UNSET),
+            reading=lambda: output.waiting(wait_notice.kafka(config)),
+            agreed=agreed,
         )
-    if not as_json:
-        _show(found)
-    if not output.confirm(f"Accept {len(found)} findings?", yes=yes):
-        raise UsageError("nothing was accepted", hint="answer y, or pass --yes", command="cdc ddl accept --yes")
-    newest: dict[str, AcceptedFindings] = {}
-    for one in sorted(found, key=lambda one: (one.epoch, one.lsn)):
-        newest[one.table] = AcceptedFindings(epoch=one.epoch, lsn=one.lsn)
-    accept(config, newest)
+    except Declined:
+        raise UsageError(
+            "nothing was accepted", hint="answer y, or pass --yes", command="cdc ddl accept --yes"
+        ) from None
+    accepted = outcome.facts["accepted"]
     if as_json:
-        output.show_json({"accepted": [ddl_document(one) for one in found]})
+        output.show_json({"accepted": accepted})
     else:
-        output.done(f"accepted for {', '.join(output.plain(table) for table in sorted(newest))}")
-
-
-def _open_findings(config: Config) -> list[DdlFinding]:
-    from cdc.kafka.log_reader import LogReader
-    from cdc.progress.bounded_reader import BoundedReader
-    from cdc.progress.recorded_catalog import recorded_catalog
-
-    with LogReader(config.kafka, client_id="tailrace-ddl") as reader, output.waiting(wait_notice.kafka(config)):
-        try:
-            return recorded_catalog(BoundedReader(reader, _ANSWER_S), config.name).unsettled
-        except TopicMismatch:
-            return []
+        output.done(f"accepted for {', '.join(map(output.plain, sorted({one['table'] for one in accepted})))}")
 
 
 def _show(found: Sequence[DdlFinding]) -> None:

@@ -7,11 +7,13 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+from msgspec import UNSET
 
 from cdc.cli import output
+from cdc.cli.action_terminal import act
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
@@ -200,26 +202,37 @@ def _choice(tables: tuple[str, ...], error: str | None, key: str | None) -> KeyF
 def _ask(
     sink: str, action: Action, choice: KeyFilter, config_path: Path | None, *, no_wait: bool, as_json: bool, yes: bool
 ) -> int:
+    from cdc.control.requests import DeadLettersRetry, DeadLettersSkip
+    from cdc.control.terminal import Declined
     from sinks.operate.dead_letter_view import DeadLetterView
 
-    with DeadLetterView(configuration(config_path), sink) as view:
-        with output.waiting("reading blocked keys"):
-            chosen = [row for row in view.blocked() if choice.fits(row)]
-        if not chosen:
-            _print_result(as_json, action, done=0, refused=[], waiting=0)
-            return EXIT_OK
-        records = sum(row.block.record_count for row in chosen)
-        if not output.confirm(f"Skip {records} dead letters of {len(chosen)} keys?", yes=yes):
-            raise UsageError("nothing was skipped", hint="answer y, or pass --yes")
-        view.ask(chosen, action)
-        if no_wait:
-            _print_result(as_json, action, done=0, refused=[], waiting=len(chosen))
-            return EXIT_OK
-        refused, waiting = _wait(view, chosen)
-    _print_result(
-        as_json, action, done=len(chosen) - len(refused) - len(waiting), refused=refused, waiting=len(waiting)
+    config = configuration(config_path)
+    kind = DeadLettersRetry if action == "retry" else DeadLettersSkip
+    request = kind(
+        sink=sink,
+        tables=tuple(choice.tables) or UNSET,
+        error=choice.error or UNSET,
+        key=UNSET if choice.key is None else cast("Any", choice.key),  # a key of another form matches no key
     )
-    return EXIT_FAILED if refused or waiting else EXIT_OK
+    chosen: list[BlockedRow] = []
+
+    def agreed(found: list[BlockedRow]) -> bool:
+        chosen.extend(found)
+        records = sum(row.block.record_count for row in found)
+        return output.confirm(f"Skip {records} dead letters of {len(found)} keys?", yes=yes)
+
+    try:
+        act(config, request, reading=lambda: output.waiting("reading blocked keys"), agreed=agreed)
+    except Declined:
+        raise UsageError("nothing was skipped", hint="answer y, or pass --yes") from None
+    refused: list[BlockedRow] = []
+    waiting = chosen
+    if chosen and not no_wait:
+        with DeadLetterView(config, sink) as view:
+            refused, waiting = _wait(view, chosen)
+    done = len(chosen) - len(refused) - len(waiting)
+    _print_result(as_json, action, done=done, refused=refused, waiting=len(waiting))
+    return EXIT_FAILED if (refused or waiting) and not no_wait else EXIT_OK
 
 
 def _wait(view: DeadLetterView, chosen: Sequence[BlockedRow]) -> tuple[list[BlockedRow], list[BlockedRow]]:

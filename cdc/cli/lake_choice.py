@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -18,11 +17,11 @@ from rich.text import Text
 from cdc.cli import output
 from cdc.cli.command_options import config_file, configuration
 from cdc.config.sink_kinds import lakes
+from cdc.control.chosen_lake import LakeChoice
 from cdc.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from cdc.config.settings import Warehouse
-    from sinks.warehouse.lake.location import Location
     from sinks.warehouse.views.definition import View, ViewFiles
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,14 +47,6 @@ views_option: Final = click.option(
 """``--views``; pass the value to `views_of_files`."""
 
 
-@dataclass(frozen=True, slots=True)
-class LakeChoice:
-    """A lake, and the folder of its views' SQL files if known."""
-
-    location: Location
-    views: Path | None
-
-
 def choose_lake(config_path: Path | None, lake_text: str | None) -> LakeChoice:
     """Return the selected lake: by the name of its sink, by its place, or the only one of the configuration.
 
@@ -64,19 +55,29 @@ def choose_lake(config_path: Path | None, lake_text: str | None) -> LakeChoice:
     from sinks.warehouse.lake.location import Location
 
     if lake_text is None:
-        return _configured(_only(lakes(configuration(config_path))))
+        return LakeChoice.of(_only(lakes(configuration(config_path))))
     known = _known(config_path, lake_text)
     if lake_text in known:
-        return _configured(known[lake_text])
+        return LakeChoice.of(known[lake_text])
     for sink in known.values():
         if _same_place(sink.path, lake_text):
-            return _configured(sink)
+            return LakeChoice.of(sink)
     if known and _is_name(lake_text):
         raise UsageError(
             f"no lake {lake_text!r}: it is neither a warehouse sink nor a folder",
             hint=f"warehouse sinks in the configuration: {', '.join(sorted(known))}",
         )
     return LakeChoice(Location.of(lake_text), None)
+
+
+def name_of_lake(config_path: Path | None, lake_text: str | None) -> str:
+    """Return the name of the warehouse sink that `choose_lake` selects; empty for a lake without one."""
+    if lake_text is None:
+        return next(iter(lakes(configuration(config_path))))
+    known = _known(config_path, lake_text)
+    if lake_text in known:
+        return lake_text
+    return next((name for name, sink in known.items() if _same_place(sink.path, lake_text)), "")
 
 
 def views_of_files(config_path: Path | None, lake_text: str | None, folder: Path | None) -> ViewFiles:
@@ -102,28 +103,6 @@ def named_view(files: ViewFiles, name: str) -> View:
         hint = known_names_hint(name, [*views, *files.refused]) or "the folder has no *.sql file"
         raise UsageError(f"no view {name} in the folder of views", hint=hint)
     return views[name]
-
-
-def check_file(found: LakeChoice, name: str) -> None:
-    """Raise the reason if a view is not in the lake although it has a file; its file may be one that cannot be used."""
-    from sinks.warehouse.views.definition import read_views
-
-    if found.views is None:
-        return
-    files = read_views(found.views)
-    if name in files.refused:
-        raise files.refused[name]
-    if any(view.name == name for view in files.views):
-        raise UsageError(
-            f"the view {name} has no rows yet: the sink has not computed its file",
-            hint="the sink reads the files when it starts: restart it",
-        )
-
-
-def _configured(sink: Warehouse) -> LakeChoice:
-    from sinks.warehouse.lake.location import Location
-
-    return LakeChoice(Location.configured(sink), Path(sink.views) if sink.views else None)
 
 
 def _only(sinks: Mapping[str, Warehouse]) -> Warehouse:

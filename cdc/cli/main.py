@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, str]] = {
     "audit": "Compare the topics with the counts and hashes in the cut index.",
     "wait": "Wait until a sink holds everything up to an LSN.",
     "history": "Show every version of one row, from a lake.",
+    "actions": "Show what operators did to capture, snapshots and sinks.",
     "dlq": "List, retry, skip and export the dead letters of a sink.",
     "migrate": "Create and upgrade the outbox tables.",
     "contracts": "Check, record and document event contracts.",

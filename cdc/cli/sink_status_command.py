@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.cli import output, wait_notice
+from cdc.cli.action_terminal import act
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.clock import SystemClock
 from cdc.config.settings import Config, Warehouse
-from cdc.config.sink_kinds import applied_of, sink_of
+from cdc.config.sink_kinds import sink_of
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
 from cdc.model.sink_report import STUCK, UNKNOWN, needs_operator
@@ -78,11 +79,9 @@ def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json
     A paused sink applies nothing, also after a restart. Returns when all its processes have committed what they applied
     and report that they are paused.
     """
-    from sinks.state.pause import pause_sink
+    from cdc.control.requests import SinkPause
 
-    config = configuration(config_path)
-    applied_of(config, name)
-    workers = pause_sink(config, name, SystemClock(), timeout_s=timeout_s)
+    workers = act(configuration(config_path), SinkPause(sink=name), wait_s=timeout_s).facts["workers"]
     if as_json:
         output.show_json({"sink": name, "paused": True, "workers": workers})
     else:
@@ -95,11 +94,9 @@ def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json
 @json_option
 def resume_command(name: str, config_path: Path | None, as_json: bool) -> None:
     """Resume a paused sink from its position."""
-    from sinks.state.pause import resume_sink
+    from cdc.control.requests import SinkResume
 
-    config = configuration(config_path)
-    applied_of(config, name)
-    was_paused = resume_sink(config, name)
+    was_paused = act(configuration(config_path), SinkResume(sink=name)).facts["was_paused"]
     if as_json:
         output.show_json({"sink": name, "paused": False, "was_paused": was_paused})
     else:

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import UNSET, Raw
 
 from cdc.cli import output, snapshot_text, wait_notice
+from cdc.cli.action_terminal import act
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.clock import SystemClock
 from cdc.config.settings import Config
 from cdc.errors import EXIT_FAILED, EXIT_OK, CutNotReached, TopicMismatch, UsageError
 
 if TYPE_CHECKING:
+    from cdc.control.requests import SnapshotRequest
     from cdc.inspect.snapshot_state import SnapshotView
     from cdc.model.signal_record import SignalAnswer
-    from snapshot.signal_parsing import Action, Signal
 
 _ANSWER_S: Final = 15.0  # how long a running capture may take to act on a signal
 _LOOK_S: Final = 0.5
 _LINE_S: Final = 10.0  # between lines of progress without a terminal
+_DONE: Final = {
+    "snapshot.start": "started",
+    "snapshot.pause": "paused",
+    "snapshot.resume": "resumed",
+    "snapshot.stop": "stopped",
+}
 
 _no_wait: Final = click.option(
     "--no-wait", is_flag=True, help="Return immediately after submitting; do not wait for an answer."
@@ -63,13 +70,16 @@ def start_command(
     TABLES: schema.table, or shell patterns. Ctrl-C stops the waiting, not the snapshot. Exit code 1 when capture
     refuses a table or does not answer.
     """
-    from snapshot.signal_parsing import Signal
+    from cdc.control.requests import SnapshotStart
 
     config = configuration(config_path)
     keys = _keys(keys_path, where)
-    _check_where(where)
-    signal = Signal(uuid.uuid4().hex, "start", tables, where=where or "", keys=keys)
-    return _send(config, signal, no_wait=no_wait, as_json=as_json, follow=True)
+    request = SnapshotStart(
+        tables=tables,
+        where=UNSET if where is None else where,
+        keys=tuple(map(Raw, keys)) or UNSET,
+    )
+    return _send(config, request, no_wait=no_wait, as_json=as_json)
 
 
 @group.command("pause")
@@ -82,7 +92,10 @@ def pause_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | No
 
     Changes still flow, and the rows copied so far stay.
     """
-    return _send_control("pause", tables, config_path, no_wait=no_wait, as_json=as_json)
+    from cdc.control.requests import SnapshotPause
+
+    request = SnapshotPause(tables=tables or UNSET)
+    return _send(configuration(config_path), request, no_wait=no_wait, as_json=as_json)
 
 
 @group.command("resume")
@@ -92,7 +105,10 @@ def pause_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | No
 @json_option
 def resume_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | None, as_json: bool) -> int:
     """Resume the paused snapshot of TABLES (default: all)."""
-    return _send_control("resume", tables, config_path, no_wait=no_wait, as_json=as_json)
+    from cdc.control.requests import SnapshotResume
+
+    request = SnapshotResume(tables=tables or UNSET)
+    return _send(configuration(config_path), request, no_wait=no_wait, as_json=as_json)
 
 
 @group.command("stop")
@@ -106,7 +122,10 @@ def stop_command(tables: tuple[str, ...], no_wait: bool, config_path: Path | Non
     A table that was complete before stays complete. Any other table stays incomplete until `cdc snapshot start` copies
     it from the beginning.
     """
-    return _send_control("stop", tables, config_path, no_wait=no_wait, as_json=as_json)
+    from cdc.control.requests import SnapshotStop
+
+    request = SnapshotStop(tables=tables or UNSET)
+    return _send(configuration(config_path), request, no_wait=no_wait, as_json=as_json)
 
 
 @group.command("status")
@@ -176,26 +195,14 @@ def _read_state(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]
     return tables(config, view)
 
 
-def _send_control(
-    action: Action, tables: tuple[str, ...], config_path: Path | None, *, no_wait: bool, as_json: bool
-) -> int:
-    from snapshot.signal_parsing import Signal
+def _send(config: Config, request: SnapshotRequest, *, no_wait: bool, as_json: bool) -> int:
+    """Send a signal, print the answer, and after a start wait until the tables are copied."""
+    from cdc.control.requests import SnapshotStart
+    from cdc.inspect.snapshot_state import SnapshotView, await_answer
 
-    signal = Signal(uuid.uuid4().hex, action, tables)
-    return _send(configuration(config_path), signal, no_wait=no_wait, as_json=as_json)
-
-
-def _send(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follow: bool = False) -> int:
-    """Send a signal, print the answer, and with `follow` wait until the tables are copied."""
-    from cdc.inspect.snapshot_state import SnapshotView, ask, await_answer
-
-    if not config.signals.enabled:
-        raise UsageError(
-            "capture does not read signals: [signals] enabled is false",
-            hint="set it to true, restart capture, and run the command again",
-        )
-    with output.waiting(wait_notice.kafka(config)):
-        offset = ask(config, signal)
+    follow = isinstance(request, SnapshotStart)
+    outcome = act(config, request, reading=lambda: output.waiting(wait_notice.kafka(config)))
+    offset = int(outcome.facts["offset"])
     if no_wait:
         if as_json:
             output.show_json({"offset": offset, "answer": None})
@@ -217,7 +224,7 @@ def _send(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follo
             output.show_json({"offset": offset, "answer": _answer(answer)})
             return code
         if not as_json:
-            _print_answer(signal, answer)
+            _print_answer(outcome.action, answer)
         if follow and answer.done:
             numbers = {name: view.records[name].number for name in answer.done if name in view.records}
             code = max(code, _follow(config, view, numbers, as_json=as_json))
@@ -228,10 +235,9 @@ def _send(config: Config, signal: Signal, *, no_wait: bool, as_json: bool, follo
         return code
 
 
-def _print_answer(signal: Signal, answer: SignalAnswer) -> None:
-    done = {"start": "started", "pause": "paused", "resume": "resumed", "stop": "stopped"}[signal.action]
+def _print_answer(action: str, answer: SignalAnswer) -> None:
     for name in answer.done:
-        (output.note if signal.action == "start" else output.done)(f"{name}: {done}")
+        (output.note if action == "snapshot.start" else output.done)(f"{name}: {_DONE[action]}")
     for name, why in answer.refused.items():
         output.refused(f"{name}: {why}" if name else why)
 
@@ -288,22 +294,6 @@ def _answer(answer: SignalAnswer) -> dict[str, Any]:
         "done": list(answer.done),
         "refused": answer.refused,
     }
-
-
-def _check_where(where: str | None) -> None:
-    """Refuse at once a condition that capture would refuse."""
-    from snapshot.condition import ConditionError, parse
-
-    if where is None:
-        return
-    try:
-        parse(where)
-    except ConditionError as error:
-        raise UsageError(
-            f"invalid --where: {error}",
-            hint="compare columns with literals (=, <>, <, <=, >, >=, IN, BETWEEN, IS NULL); combine by AND, OR, NOT",
-            command="cdc snapshot start public.orders --where \"id >= 100 and status = 'open'\"",
-        ) from None
 
 
 def _keys(path: Path | None, where: str | None) -> tuple[bytes, ...]:

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option, wait_option
-from cdc.cli.lake_choice import LakeChoice, choose_lake, lake_option, views_of_files, views_option
+from cdc.cli.lake_choice import choose_lake, lake_option, views_of_files, views_option
+from cdc.control.chosen_lake import LakeChoice
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError, UsageError
 
 if TYPE_CHECKING:

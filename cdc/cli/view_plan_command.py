@@ -9,7 +9,8 @@ import click
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import check_file, choose_lake, lake_option, named_view, views_of_files, views_option
+from cdc.cli.lake_choice import choose_lake, lake_option, named_view, views_of_files, views_option
+from cdc.control.chosen_lake import check_file
 from cdc.errors import EXIT_OK
 
 _POSSIBLE: Final[dict[bool | None, str]] = {True: "yes", False: "no", None: "unknown"}

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cdc.cli import output
-from cdc.cli.command_options import config_option, json_option
-from cdc.cli.lake_choice import LakeChoice, check_file, choose_lake, lake_option
+from cdc.cli.action_terminal import act
+from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.lake_choice import choose_lake, lake_option, name_of_lake
 from cdc.clock import SystemClock
-from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
+from cdc.control.chosen_lake import LakeChoice
+from cdc.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from sinks.warehouse.lake.manifest import ViewState
+    from cdc.control.requests import ViewRequest
     from sinks.warehouse.read.lake_reader import Lake
     from sinks.warehouse.views.version_comparison import Comparison
 
@@ -49,11 +51,12 @@ def compare_command(name: str, key_text: str, lake_text: str | None, config_path
 
     Shows rows, columns and differing keys, as of the newest cut. Exit code 1 when they differ.
     """
+    from cdc.control.view_actions import candidate
     from sinks.warehouse.read.lake_reader import Lake
 
     found = choose_lake(config_path, lake_text)
     lake = Lake(found.location)
-    number = _candidate(found, lake, name)
+    number = candidate(found, lake, name)
     comparison = _compared(found, lake, name, number, key_text)
     if as_json:
         output.show_json(_document(name, number, comparison))
@@ -77,17 +80,20 @@ def swap_command(
 
     First shows what differs, and asks. Readers see either version as a whole; a published topic follows.
     """
+    from cdc.control.requests import ViewSwap
     from sinks.warehouse.read.lake_reader import Lake
 
     found = choose_lake(config_path, lake_text)
-    lake = Lake(found.location)
-    number = _candidate(found, lake, name)
-    comparison = _compared(found, lake, name, number, key_text)
-    if not as_json:
-        _show(comparison)
-    if not output.confirm(f"Swap {name} to version {number}?", yes=yes):
-        return EXIT_FAILED
-    return _request_swap(lake, name, number, wait_s, as_json=as_json)
+
+    def agreed(number: int) -> bool:
+        comparison = _compared(found, Lake(found.location), name, number, key_text)
+        if not as_json:
+            _show(comparison)
+        return output.confirm(f"Swap {name} to version {number}?", yes=yes)
+
+    sink = name_of_lake(config_path, lake_text)
+    number = _requested(found, ViewSwap(lake=sink, view=name), config_path, agreed)
+    return EXIT_FAILED if number is None else _await_swap(found, name, number, wait_s, as_json=as_json)
 
 
 @click.command("rollback")
@@ -104,59 +110,33 @@ def rollback_command(
 
     The sink first brings it up to the newest cut.
     """
-    from sinks.warehouse.read.lake_reader import Lake
-    from sinks.warehouse.views.generations import REPLACED, other_generations
+    from cdc.control.requests import ViewRollback
 
-    lake = Lake(choose_lake(config_path, lake_text).location)
-    states = lake.manifest().views
-    lake.view(name, lake.manifest())
-    before = [number for number, state in other_generations(name, states).items() if state.reason == REPLACED]
-    if not before:
-        raise UsageError(
-            f"{name} has no previous version to roll back to",
-            hint="a swap keeps the version that it replaces",
-            command="cdc views list",
-        )
-    if not output.confirm(f"Roll {name} back to version {before[-1]}?", yes=yes):
-        return EXIT_FAILED
-    return _request_swap(lake, name, before[-1], wait_s, as_json=as_json)
+    found = choose_lake(config_path, lake_text)
+
+    def agreed(number: int) -> bool:
+        return output.confirm(f"Roll {name} back to version {number}?", yes=yes)
+
+    sink = name_of_lake(config_path, lake_text)
+    number = _requested(found, ViewRollback(lake=sink, view=name), config_path, agreed)
+    return EXIT_FAILED if number is None else _await_swap(found, name, number, wait_s, as_json=as_json)
 
 
-def _candidate(chosen: LakeChoice, lake: Lake, name: str) -> int:
-    """Return the number of the newest version that is not active and was not replaced. Raises UsageError."""
-    from sinks.warehouse.lake.layout import split_beside
-    from sinks.warehouse.views.generations import REPLACED, other_generations
+def _requested(
+    found: LakeChoice, request: ViewRequest, config_path: Path | None, agreed: Callable[[int], bool]
+) -> int | None:
+    """Ask the sink to switch; return the number of the version, None if the operator answers no."""
+    from cdc.control.terminal import Declined, Terminal
+    from cdc.control.view_actions import switch_in
 
-    manifest = lake.manifest()
-    if name not in manifest.views and name not in manifest.unbuilt:
-        check_file(chosen, name)
-    lake.view(name, manifest)
-    found = {
-        number: state for number, state in other_generations(name, manifest.views).items() if state.reason != REPLACED
-    }
-    failed = {one: view.reason for one, view in manifest.unbuilt.items() if split_beside(one)[0] == name}
-    if not found and failed:
-        version, reason = failed.popitem()
-        raise UsageError(f"the new version {version} has no rows: {reason}", hint="correct it, and restart the sink")
-    if not found:
-        raise UsageError(
-            f"{name} has no new version to swap to",
-            hint="change its SQL, put the line -- swap: manual above it, and restart the sink",
-            command=f"cdc views sql {name}",
-        )
-    number, state = max(found.items())
-    _check_fresh(name, number, state)
-    return number
-
-
-def _check_fresh(name: str, number: int, state: ViewState) -> None:
-    from sinks.warehouse.views.generations import is_resting
-
-    if state.reason and not is_resting(state):
-        raise UsageError(
-            f"version {number} of {name} is behind: {state.reason}",
-            hint="it can become active when it has reached the newest cut",
-        )
+    try:
+        if request.lake:
+            return int(act(configuration(config_path), request, agreed=agreed).facts["version"])
+        done = switch_in(found, request, Terminal(agreed=agreed))
+    except Declined:
+        return None
+    output.note("warning: this action is not recorded: the configuration has no sink for this lake")
+    return int(done.facts["version"])
 
 
 def _compared(found: LakeChoice, lake: Lake, name: str, number: int, key_text: str) -> Comparison:
@@ -179,11 +159,11 @@ def _key(found: LakeChoice, name: str, key_text: str) -> Sequence[str]:
     return views[name].header.key if name in views else ()
 
 
-def _request_swap(lake: Lake, name: str, number: int, wait_s: float, *, as_json: bool) -> int:
-    """Ask the sink to switch, and wait for the cut that does it."""
-    from sinks.warehouse.views.generations import SwapRequest, TextStore
+def _await_swap(found: LakeChoice, name: str, number: int, wait_s: float, *, as_json: bool) -> int:
+    """Wait for the cut that switches."""
+    from sinks.warehouse.read.lake_reader import Lake
 
-    TextStore(lake.location).request_swap(SwapRequest(name, number))
+    lake = Lake(found.location)
     clock, never = SystemClock(), threading.Event()
     end_s = clock.monotonic_s() + wait_s
     while True:

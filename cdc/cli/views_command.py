@@ -13,8 +13,6 @@ from rich.text import Text
 from cdc.cli import output, view_query_command, view_swap_command
 from cdc.cli.command_options import config_option, json_option
 from cdc.cli.lake_choice import (
-    LakeChoice,
-    check_file,
     choose_lake,
     grid,
     json_value,
@@ -27,6 +25,7 @@ from cdc.cli.view_chart_command import chart
 from cdc.cli.view_check_command import check_command
 from cdc.cli.view_plan_command import explain_command, plan_command
 from cdc.clock import SystemClock
+from cdc.control.chosen_lake import LakeChoice, check_file
 from cdc.errors import EXIT_OK, ViewRefused
 
 if TYPE_CHECKING:

@@ -196,8 +196,8 @@ class Http(Section, frozen=True):
     ready_needs_sinks: bool = False
     """With `cdc run --with-sinks`, answer 200 on /readyz only if every sink is ready too."""
     token: Secret | None = None
-    """Bearer token for protected data, also on the endpoints of sinks. Without it, answers of /sinks/<sink>/wait leave
-    out the keys of blocked rows.
+    """Bearer token for /actions, and for protected data, also on the endpoints of sinks. Without it, /actions answers
+    403, and answers of /sinks/<sink>/wait leave out the keys of blocked rows.
     """
     token_file: str | None = None
     """File whose first line is the token."""

@@ -88,6 +88,11 @@ def heartbeat_topic(name: str) -> str:
     return f"{name}.heartbeat"
 
 
+def actions_topic(name: str) -> str:
+    """What operators did: one record per action."""
+    return f"{name}.__actions"
+
+
 def refused_events_topic(name: str) -> str:
     """Outbox events that cannot be published."""
     return f"{name}.__refused"

@@ -42,6 +42,7 @@ class TopicKind(StrEnum):
     SIGNALS = "signals"
     SINK_STATE = "sink state"
     DEAD_LETTERS = "dead letters"
+    ACTIONS = "actions"
 
     @property
     def single(self) -> bool:
@@ -53,6 +54,7 @@ class TopicKind(StrEnum):
             TopicKind.SIGNALS,
             TopicKind.SINK_STATE,
             TopicKind.DEAD_LETTERS,
+            TopicKind.ACTIONS,
         }
 
 
@@ -168,6 +170,12 @@ def dead_letters_want(topic: str, kafka: Kafka, *, row_bytes_max: int) -> TopicW
     size = str(message_bytes_max(row_bytes_max) + DEAD_LETTER_BYTES)
     configs = {**_DELETED, "retention.ms": str(DEAD_LETTERS_MS), "retention.bytes": "-1", "max.message.bytes": size}
     return _want(TopicKind.DEAD_LETTERS, topic, kafka, configs)
+
+
+def actions_want(topic: str, kafka: Kafka) -> TopicWant:
+    """Return that of ``<name>.__actions``: what operators did, which never expires."""
+    configs = {**_DELETED, "retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": str(CONTROL_BYTES_MAX)}
+    return _want(TopicKind.ACTIONS, topic, kafka, configs)
 
 
 def check(

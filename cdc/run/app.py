@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,8 @@ from cdc.artifacts.machine import Machine
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Config, Warehouse
 from cdc.config.sink_kinds import applied_of, lake_of, sink_of
+from cdc.control.action_log import read_newest
+from cdc.control.perform import perform
 from cdc.errors import EXIT_OK, UsageError
 from cdc.lsn import Lsn
 from cdc.run.daemon import Daemon
@@ -38,6 +41,7 @@ from cdc.telemetry.runner_metrics import RunnerMetrics
 from cdc.telemetry.runner_status import RunnerStatus
 from cdc.telemetry.supervised_sinks import WithSinks
 from cdc.web.access import Access
+from cdc.web.actions_endpoint import ActionsRoute
 from cdc.web.http_server import WebServer
 from cdc.web.wait_endpoint import WaitRoute
 from sinks.operate.lsn_wait import AppliedCut, AppliedCutSource, SinkProbe
@@ -88,7 +92,15 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         if supervisor is not None:
             both = WithSinks(status, metrics, supervisor.views, ready_needs_sinks=config.http.ready_needs_sinks)
             report = (both, both)
-        _serve(config.http.listen, report, probes, clock, closing, access=Access.of(config.http))
+        _serve(
+            config.http.listen,
+            report,
+            probes,
+            clock,
+            closing,
+            access=Access.of(config.http),
+            actions=ActionsRoute(partial(perform, config), partial(read_newest, config)),
+        )
         if supervisor is not None:
             closing.enter_context(supervisor)
             shutdown.last = supervisor.close
@@ -260,12 +272,14 @@ def _serve(
     setting: str = "http.listen",
     *,
     access: Access,
+    actions: ActionsRoute | None = None,
 ) -> None:
     """Serve HTTP until `closing`. Does nothing if `listen` is empty."""
     if not listen:
         return
     status, metrics = report
-    web = WebServer(listen, status, metrics, waits=WaitRoute(probes, clock), setting=setting, access=access)
+    waits = WaitRoute(probes, clock)
+    web = WebServer(listen, status, metrics, waits=waits, actions=actions, setting=setting, access=access)
     closing.callback(web.close)
     log.get().info("http_listening", port=web.port)
 

@@ -11,7 +11,7 @@ import sys
 import traceback
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Literal, TextIO, cast
 
 import structlog
 
@@ -44,6 +44,12 @@ def configure(*, json: bool, verbose: bool = False, stream: TextIO | None = None
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def set_level(level: Literal["debug", "info", "warning"]) -> None:
+    """Drop the events of this process below `level`. Does not change the log of libraries."""
+    number = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}[level]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(number))
 
 
 class _Unfailing(io.TextIOBase):

@@ -26,6 +26,7 @@ from cdc.web.wait_endpoint import TIMEOUT_MAX_S
 
 if TYPE_CHECKING:
     from cdc.telemetry.exposition import Rendered, Reported
+    from cdc.web.actions_endpoint import ActionsRoute
     from cdc.web.wait_endpoint import WaitRoute
 
 CONNECTIONS_MAX: Final = 128
@@ -49,13 +50,14 @@ class WebServer:
         metrics: Rendered,
         *,
         waits: WaitRoute | None = None,
+        actions: ActionsRoute | None = None,
         setting: str = "http.listen",
         access: Access = Access(),  # noqa: B008 - it is immutable
         limits: Limits | None = None,
     ) -> None:
         """`setting` is where `listen` comes from. Raises ConfigError that names it if it cannot be listened on."""
         host, port = _address(listen, setting)
-        app = application(status, metrics, waits, access, on_loopback=is_loopback(host))
+        app = application(status, metrics, waits, access, on_loopback=is_loopback(host), actions=actions)
         config = uvicorn.Config(
             app,
             http=BoundedProtocol,

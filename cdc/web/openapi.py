@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.json import schema_components
+
 from cdc import __version__
+from cdc.control.action_record import LIMIT_MAX
+from cdc.control.requests import ACTIONS, ActionRequest
 from cdc.model.run_state import State
+from cdc.web.actions_endpoint import LIMIT_DEFAULT
 from cdc.web.wait_endpoint import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
 
 _ERROR: Final = {
@@ -52,7 +57,45 @@ _VISIBLE: Final = {
 _REFUSED: Final = {"description": "a query parameter is not known, or its value is invalid"}
 
 
-def document(sinks: Sequence[str] | None) -> dict[str, Any]:
+_RECORD: Final = {
+    "type": "object",
+    "required": ["at", "who", "from", "via", "action", "arguments", "result", "error"],
+    "properties": {
+        **{name: {"type": "string"} for name in ("at", "who", "from", "via", "action", "result")},
+        "arguments": {"type": "object"},
+        "error": {
+            "type": ["object", "null"],
+            "properties": {name: {"type": "string"} for name in ("class", "message")},
+        },
+    },
+}
+_RECORDS: Final = {
+    "type": "object",
+    "required": ["actions", "unreadable"],
+    "properties": {"actions": {"type": "array", "items": _RECORD}, "unreadable": {"type": "integer"}},
+}
+_OUTCOME: Final = {
+    "type": "object",
+    "required": ["action", "result", "recorded", "facts"],
+    "properties": {
+        "action": {"type": "string", "enum": list(ACTIONS)},
+        "result": {"type": "string", "enum": ["done", "requested"]},
+        "recorded": {"type": "boolean"},
+        "warning": {"type": "string"},
+        "facts": {"type": "object"},
+    },
+}
+_FAILED: Final = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        **{name: {"type": "string"} for name in ("error", "class", "hint", "command", "action", "result", "warning")},
+        "recorded": {"type": "boolean"},
+    },
+}
+
+
+def document(sinks: Sequence[str] | None, *, actions: bool = False) -> dict[str, Any]:
     """Return the document of a server with these sinks; None: without /sinks/{sink}/wait."""
     paths = {
         "/livez": {"get": _operation("Whether the process is alive", {200: _text("alive")})},
@@ -65,11 +108,16 @@ def document(sinks: Sequence[str] | None) -> dict[str, Any]:
     }
     if sinks is not None:
         paths["/sinks/{sink}/wait"] = {"get": _wait(sinks)}
+    schemas: dict[str, Any] = {}
+    if actions:
+        (request,), schemas = schema_components([ActionRequest], ref_template="#/components/schemas/{name}")
+        paths["/actions"] = {"get": _recorded(), "post": _performed(request)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tailrace", "version": __version__, "license": {"name": "Apache-2.0"}},
         "paths": paths,
         "components": {
+            "schemas": _without_defaults(schemas),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "http.token"}},
         },
     }
@@ -114,6 +162,49 @@ def _wait(sinks: Sequence[str]) -> dict[str, Any]:
     }
     found = _operation("Wait until a sink holds what was committed before an LSN", answers)
     return {**found, "parameters": parameters, "security": [{}, {"token": []}]}
+
+
+def _recorded() -> dict[str, Any]:
+    schema = {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}
+    parameters = [{"name": "limit", "in": "query", "description": "how many records", "schema": schema}]
+    answers = {
+        200: _json("the newest records, the oldest first", _RECORDS),
+        **_of_token(),
+        409: _json("Kafka refuses to read them", _FAILED),
+        503: _json("too many requests are running, or Kafka does not answer", _FAILED),
+    }
+    found = _operation("The newest recorded actions", answers)
+    return {**found, "parameters": parameters, "security": [{"token": []}]}
+
+
+def _performed(request: Mapping[str, Any]) -> dict[str, Any]:
+    answers = {
+        200: _json("what was done, or was requested from capture or a sink", _OUTCOME),
+        **_of_token(),
+        409: _json("the action is refused, or needs an operator", _FAILED),
+        413: _json("the body is too long", _ERROR),
+        415: _json("the body is not application/json", _ERROR),
+        503: _json("too many requests are running, or Kafka or a store does not answer", _FAILED),
+        504: _json("the pause is requested, and workers have not stopped in time", _FAILED),
+    }
+    found = _operation("Perform an action", answers)
+    body = {"required": True, "content": {"application/json": {"schema": request}}}
+    return {**found, "requestBody": body, "security": [{"token": []}]}
+
+
+def _of_token() -> dict[int, Any]:
+    return {
+        401: _json("the bearer token is missing or does not match", _ERROR),
+        403: _json("http.token is not configured", _ERROR),
+    }
+
+
+def _without_defaults(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out msgspec's defaults: an absent field is not the same as an empty one."""
+    for schema in schemas.values():
+        for field in schema["properties"].values():
+            field.pop("default", None)
+    return dict(schemas)
 
 
 def _operation(summary: str, answers: Mapping[int, Any]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The routes of capture and sinks: /livez, /readyz, /metrics, /status, /sinks/<sink>/wait and /openapi.json."""
+"""The routes of capture and sinks: /livez, /readyz, /metrics, /status, /sinks/<sink>/wait, /openapi.json and /actions.
+
+Only capture has /actions, which is also the only path that changes anything.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from cdc.telemetry import log
+from cdc.web.actions_endpoint import BODY_BYTES_MAX, RUNNING_MAX, refusal
 from cdc.web.openapi import document
 from cdc.web.wait_endpoint import WAITING_MAX, WaitRoute, error_answer, unknown_parameter
 
@@ -23,16 +28,25 @@ if TYPE_CHECKING:
 
     from cdc.telemetry.exposition import Rendered, Reported
     from cdc.web.access import Access
+    from cdc.web.actions_endpoint import ActionsRoute
+    from cdc.web.wait_endpoint import Answer
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def application(
-    status: Reported, metrics: Rendered, waits: WaitRoute | None, access: Access, *, on_loopback: bool
+    status: Reported,
+    metrics: Rendered,
+    waits: WaitRoute | None,
+    access: Access,
+    *,
+    on_loopback: bool,
+    actions: ActionsRoute | None = None,
 ) -> ASGIApp:
-    """Return the application. Without `waits` it has no route for them."""
-    endpoints = _Endpoints(status, metrics, waits, access)
+    """Return the application. Without `waits` or `actions` it has no route for them."""
+    sinks = waits.sinks if waits is not None else None
+    endpoints = _Endpoints(status, metrics, waits, access, described=document(sinks, actions=actions is not None))
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
@@ -42,6 +56,8 @@ def application(
     ]
     if waits is not None:
         routes.append(Route("/sinks/{sink}/wait", endpoints.wait))
+    if actions is not None:
+        routes.append(Route("/actions", _Actions(actions, access).answer, methods=["GET", "POST"]))
     shown = " ".join(route.path.replace("{sink}/wait", "<sink>/wait?lsn=X/Y") for route in routes)
     handlers: dict[Any, Callable[[Request, Exception], Response]] = {
         HTTPStatus.NOT_FOUND: lambda _request, _error: _text(f"unknown path; try {shown}\n", HTTPStatus.NOT_FOUND),
@@ -72,11 +88,14 @@ class _KnownHosts:
 class _Endpoints:
     """State and metrics are read in threads: a lock that is held for long must not stop /livez."""
 
-    def __init__(self, status: Reported, metrics: Rendered, waits: WaitRoute | None, access: Access) -> None:
+    def __init__(
+        self, status: Reported, metrics: Rendered, waits: WaitRoute | None, access: Access, *, described: object
+    ) -> None:
         self._status = status
         self._metrics = metrics
         self._waits = waits
         self._access = access
+        self._described = described
         self._waiting: CapacityLimiter | None = None  # made in the event loop
 
     async def livez(self, request: Request) -> Response:
@@ -97,8 +116,7 @@ class _Endpoints:
         return await _answered(request, lambda: _json(self._status.snapshot()))
 
     async def openapi(self, request: Request) -> Response:
-        sinks = self._waits.sinks if self._waits is not None else None
-        return _refused(request) or _json(document(sinks))
+        return _refused(request) or _json(self._described)
 
     async def wait(self, request: Request) -> Response:
         given = request.headers.get("Authorization", "")
@@ -111,6 +129,69 @@ class _Endpoints:
         answer = partial(self._waits.answer, request.path_params["sink"], _query(request), authorised=authorised)
         found = await to_thread.run_sync(answer, abandon_on_cancel=True, limiter=self._waiting)
         return _json(found.document, found.code)
+
+
+class _Actions:
+    """Performs and lists actions, for requests with the bearer token."""
+
+    def __init__(self, actions: ActionsRoute, access: Access) -> None:
+        self._actions = actions
+        self._access = access
+        self._threads: CapacityLimiter | None = None  # made in the event loop
+        self._running = 0
+
+    async def answer(self, request: Request) -> Response:
+        authorised = self._access.is_authorised(request.headers.get("Authorization", ""))
+        refused = refusal(configured=bool(self._access.token), authorised=authorised)
+        if refused is not None:
+            return _with_challenge(refused)
+        if request.method != "POST":
+            return await self._in_thread(partial(self._actions.listed, _query(request)))
+        if (wrong := _refused(request)) is not None:
+            return wrong
+        kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            return _json({"error": "expected Content-Type: application/json"}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        try:
+            body = await _body(request, BODY_BYTES_MAX)
+        except ClientDisconnect:
+            return _json({"error": "the body is incomplete"}, HTTPStatus.BAD_REQUEST)
+        if body is None:
+            said = f"the body is too long; at most {BODY_BYTES_MAX >> 10} KiB are accepted"
+            return _json({"error": said}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        client = f"{request.client.host}:{request.client.port}" if request.client is not None else "unknown"
+        return await self._in_thread(partial(self._actions.performed, body, client))
+
+    async def _in_thread(self, answer: Callable[[], Answer]) -> Response:
+        # A request that waits for its turn could act long after its client has left.
+        if self._running >= RUNNING_MAX:
+            said = f"{RUNNING_MAX} requests to /actions are already running; try again later"
+            return _json({"error": said}, HTTPStatus.SERVICE_UNAVAILABLE)
+        if self._threads is None:
+            self._threads = CapacityLimiter(RUNNING_MAX)
+        self._running += 1
+        try:
+            found = await to_thread.run_sync(answer, abandon_on_cancel=True, limiter=self._threads)
+        finally:
+            self._running -= 1
+        return _json(found.document, found.code)
+
+
+async def _body(request: Request, bytes_max: int) -> bytes | None:
+    """Return the body; None if it is longer than `bytes_max`, without reading the rest."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > bytes_max:
+            return None
+    return bytes(body)
+
+
+def _with_challenge(found: Answer) -> Response:
+    answer = _json(found.document, found.code)
+    if found.code is HTTPStatus.UNAUTHORIZED:
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    return answer
 
 
 async def _answered(request: Request, answer: Callable[[], Response]) -> Response:
@@ -131,7 +212,9 @@ def _query(request: Request) -> str:
 
 def _method_not_allowed(request: Request, error: Exception) -> Response:
     allowed = getattr(error, "headers", None) or {}
-    answer = _json({"error": f"{request.method} is not known here; use GET"}, HTTPStatus.METHOD_NOT_ALLOWED)
+    methods = sorted({*allowed.get("Allow", "GET").split(", ")} - {"HEAD"})
+    said = f"{request.method} is not known here; use {' or '.join(methods)}"
+    answer = _json({"error": said}, HTTPStatus.METHOD_NOT_ALLOWED)
     answer.headers.update(allowed)
     return answer
 

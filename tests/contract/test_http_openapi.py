@@ -12,11 +12,17 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
 from cdc.clock import SystemClock
+from cdc.control.action_log import Newest
+from cdc.control.action_record import ActionRecord, Actor
+from cdc.control.perform import Outcome
+from cdc.control.requests import ActionRequest, action_of
+from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.model.run_state import State
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.metrics import Metrics
 from cdc.web.access import Access
+from cdc.web.actions_endpoint import ActionsRoute
 from cdc.web.http_server import WebServer
 from cdc.web.wait_endpoint import WaitRoute
 from sinks.operate.lsn_wait import AppliedCut, SinkProbe
@@ -24,6 +30,15 @@ from tests.fixtures.servers.manual_clock import ManualClock
 
 _EXAMPLES = 60
 _TOKEN = "s3cret-token"
+_RECORD = ActionRecord(
+    at="2026-11-28T08:00:00.000+00:00",
+    who="ann",
+    origin="db7 pid 41",
+    via="cli",
+    action="sink.pause",
+    arguments={"sink": "search"},
+    result="done",
+)
 
 
 @contextmanager
@@ -33,11 +48,20 @@ def served() -> Iterator[WebServer]:
     waits = WaitRoute({"cache": probe, "search": probe}, SystemClock())
     status = Status("shop", ManualClock(), metrics)
     status.enter(State.RUNNING)
-    made = WebServer("127.0.0.1:0", status, metrics, waits=waits, access=Access(_TOKEN))
+    actions = ActionsRoute(_perform, lambda _: Newest((_RECORD,)))
+    made = WebServer("127.0.0.1:0", status, metrics, waits=waits, actions=actions, access=Access(_TOKEN))
     try:
         yield made
     finally:
         made.close()
+
+
+def _perform(request: ActionRequest, actor: Actor) -> Outcome:
+    """Refuse every other name of a sink."""
+    assert actor.via == "http"
+    if len(getattr(request, "sink", "")) % 2:
+        return Outcome(action_of(request), "refused", error=UsageError("unknown", hint="try"), warning="not recorded")
+    return Outcome(action_of(request), "done", {"workers": 1})
 
 
 def test_every_answer_is_one_that_the_document_describes() -> None:
@@ -48,13 +72,14 @@ def test_every_answer_is_one_that_the_document_describes() -> None:
             assert isinstance(found, Ok), found
             operation = found.ok()
             seen.add(operation.path)
-            for mode in GenerationMode if operation.query else [GenerationMode.POSITIVE]:
+            for mode in GenerationMode if operation.query or operation.body else [GenerationMode.POSITIVE]:
 
                 @hypothesis.settings(max_examples=_EXAMPLES, deadline=None, database=None, derandomize=True)
                 @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
                 def ask(case: schemathesis.Case[Any]) -> None:
-                    case.call_and_validate(base_url=f"http://127.0.0.1:{made.port}")
+                    headers = {"Authorization": f"Bearer {_TOKEN}"} if case.path == "/actions" else {}
+                    case.call_and_validate(base_url=f"http://127.0.0.1:{made.port}", headers=headers)
 
                 ask()
 
-    assert seen == {"/livez", "/readyz", "/metrics", "/status", "/sinks/{sink}/wait"}
+    assert seen == {"/livez", "/readyz", "/metrics", "/status", "/sinks/{sink}/wait", "/actions"}

@@ -11,6 +11,10 @@ import pytest
 from msgspec import structs
 
 from cdc.cli.main import run
+from cdc.config.load import parse
+from cdc.control.action_record import ActionRecord, Actor
+from cdc.control.perform import Outcome, perform
+from cdc.control.requests import ViewRollback, ViewSwap
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.location import Location
@@ -19,6 +23,16 @@ from sinks.warehouse.read.lake_reader import Lake
 from sinks.warehouse.views.generations import REPLACED, TextStore
 from tests.fixtures.lake.small_lakes import SmallLake
 
+_CONFIG = """
+name = "shop"
+[source]
+dsn = "postgresql://db/shop"
+[kafka]
+bootstrap = "localhost:9092"
+[sinks.lake]
+kind = "warehouse"
+path = "{path}"
+"""
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -124,6 +138,7 @@ def test_swap_is_a_wish_that_the_sink_grants(lake: SmallLake, call: Call) -> Non
     code, _, err = call("views", "swap", "v", "--yes", "--wait", "0", "--lake", lake.path)
     assert code == EXIT_FAILED
     assert "will do so with its next cut" in err
+    assert "this action is not recorded: the configuration has no sink for this lake" in err
     assert TextStore(Location.of(lake.path)).requests() == {"v": 2}
 
     lake.views = {
@@ -134,6 +149,26 @@ def test_swap_is_a_wish_that_the_sink_grants(lake: SmallLake, call: Call) -> Non
     code, out, _ = call("views", "rollback", "v", "--yes", "--wait", "0", "--lake", lake.path, "--json")
     assert (code, json.loads(out)["done"]) == (EXIT_FAILED, False)
     assert TextStore(Location.of(lake.path)).requests() == {"v": 1}
+
+
+def test_swap_and_rollback_over_http_are_requests_too_and_are_recorded(lake: SmallLake) -> None:
+    config, records = parse(_CONFIG.format(path=lake.path), {}), list[ActionRecord]()
+    actor = Actor("token", "10.0.0.7:4711", "http")
+
+    def act(request: ViewSwap | ViewRollback) -> Outcome:
+        return perform(config, request, actor, write=lambda _, record: records.append(record))
+
+    swap, missing = act(ViewSwap(lake="lake", view="v")), act(ViewSwap(lake="lake", view="w"))
+    refused = act(ViewRollback(lake="lake", view="v"))
+
+    assert (swap.result, swap.facts) == ("requested", {"version": 2})
+    assert TextStore(Location.of(lake.path)).requests() == {"v": 2}
+    assert [(one.result, type(one.error)) for one in (missing, refused)] == [("refused", UsageError)] * 2
+    assert [(one.action, one.arguments, one.result) for one in records] == [
+        ("view.swap", {"lake": "lake", "view": "v"}, "requested"),
+        ("view.swap", {"lake": "lake", "view": "w"}, "refused"),
+        ("view.rollback", {"lake": "lake", "view": "v"}, "refused"),
+    ]
 
 
 def test_nothing_to_swap_or_to_roll_back_to_is_said(lake: SmallLake, call: Call) -> None:
