@@ -193,9 +193,10 @@ lock: ## update constraints.txt and the readers' requirements (maintainers; need
 	uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		tests/readers/requirements.in -o tests/readers/requirements.txt
 
-docs: setup ## write the generated pages of docs/reference
+docs: setup ## write the generated pages of docs/reference, the alert rules and the dashboard
 	$(BIN)/python docs/reference/generate.py
 	$(BIN)/python docs/reference/generate_cli.py
+	$(BIN)/python docker/observability/generate.py
 
 clean: ## remove the virtual environments and caches, but not the data of servers
 	rm -rf $(VENV) $(READERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

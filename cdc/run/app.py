@@ -90,7 +90,8 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
         report: tuple[Reported, Rendered] = (status, metrics)
         supervisor = None if sinks is None else Supervisor(config.sinks, sinks, clock)
         if supervisor is not None:
-            both = WithSinks(status, metrics, supervisor.views, ready_needs_sinks=config.http.ready_needs_sinks)
+            needed = config.http.ready_needs_sinks
+            both = WithSinks(status, metrics, supervisor.views, pipeline=config.name, ready_needs_sinks=needed)
             report = (both, both)
         _serve(
             config.http.listen,

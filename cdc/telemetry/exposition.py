@@ -51,10 +51,15 @@ def known(value: float | None, digits: int) -> float | None:
 
 
 class Declarations:
-    """Declares metrics in a registry of its own."""
+    """Declares metrics in a registry of its own, and renders them with `labels` on every sample."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Mapping[str, str]) -> None:
         self.registry = CollectorRegistry()
+        self.labels = labels
+
+    def render(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(_Labelled(self.registry, self.labels))
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(name, documentation, labels, registry=self.registry)
@@ -73,16 +78,11 @@ class Declarations:
 
 
 class MetricsPage(Declarations):
-    """The page of /metrics of one process, with `labels` on every sample."""
+    """The page of /metrics of one process."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        super().__init__()
-        self.labels = labels
+        super().__init__(labels)
         self.process = ProcessMetrics(self.registry)
-
-    def render(self) -> bytes:
-        """Return the page of /metrics."""
-        return generate_latest(_Labelled(self.registry, self.labels))
 
 
 class ProcessMetrics:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from prometheus_client import generate_latest
-
 from cdc.model.run_state import State
 from cdc.model.sink_report import STUCK, UNKNOWN
 from cdc.telemetry.exposition import Declarations, Rendered, Reported
@@ -28,8 +26,9 @@ class View(Protocol):
 class SupervisedMetrics(Declarations):
     """Metrics of the supervised sinks, taken from their reports when /metrics is requested."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, pipeline: str = "") -> None:
+        """`pipeline` is a label of every sample."""
+        super().__init__({"pipeline": pipeline})
         self.state = self._gauge(
             "cdc_supervised_sink_state",
             "1 for the current state of a sink of `cdc run --with-sinks`, 0 for the others",
@@ -50,10 +49,6 @@ class SupervisedMetrics(Declarations):
             "cdc_supervised_sink_report_age_seconds", "Time since the sink's process last reported; NaN: never", "sink"
         )
 
-    def render(self) -> bytes:
-        """Return the part of /metrics about sinks."""
-        return generate_latest(self.registry)
-
     def update(self, views: Sequence[View]) -> None:
         """Set all metrics from the current reports."""
         for view in views:
@@ -71,13 +66,19 @@ class WithSinks:
     """Capture's own report, extended by its sinks; implements `Reported` and `Rendered`. Thread-safe."""
 
     def __init__(
-        self, capture: Reported, metrics: Rendered, views: Callable[[], Sequence[View]], *, ready_needs_sinks: bool
+        self,
+        capture: Reported,
+        metrics: Rendered,
+        views: Callable[[], Sequence[View]],
+        *,
+        pipeline: str,
+        ready_needs_sinks: bool,
     ) -> None:
         self._capture = capture
         self._metrics = metrics
         self._views = views
         self._ready_needs_sinks = ready_needs_sinks
-        self._own = SupervisedMetrics()
+        self._own = SupervisedMetrics(pipeline)
 
     @property
     def state(self) -> str:

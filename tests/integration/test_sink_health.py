@@ -11,6 +11,7 @@ import pytest
 
 from cdc.client import Waiter
 from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.http_probe import metric
 from tests.fixtures.servers.supervised_run import Supervised, is_gone, supervised
 from tests.fixtures.servers.waiting import holds_for, until
 from tests.fixtures.sinks.sink_process import SinkProcess
@@ -63,7 +64,7 @@ def test_sink_is_shown_as_it_is_while_it_works_waits_is_frozen_and_is_dead(
         assert shown(config)[0] == 0
         assert cdc("status", "-c", config).code == 0
         assert daemon.ask("/readyz")[0] == 200
-        assert 'cdc_supervised_sink_ready{sink="fast"} 1.0' in daemon.ask("/metrics")[1]
+        assert metric(daemon.ask("/metrics")[1], "cdc_supervised_sink_ready", pipeline=capture.name, sink="fast") == 1
 
         before = recoveries(daemon)
         valkey.kill()

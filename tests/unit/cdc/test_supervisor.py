@@ -249,15 +249,17 @@ def test_status_and_metrics_of_capture_show_its_sinks_and_readyz_by_option() -> 
     status = Status("shop", ManualClock(), metrics)
     status.works()
     views = [view_of(SinkReport(at_ms=_AT_MS, state="WAITING", reason="store", lag_records=9))]
-    plain, strict = (WithSinks(status, metrics, lambda: views, ready_needs_sinks=asked) for asked in (False, True))
+    plain, strict = (
+        WithSinks(status, metrics, lambda: views, pipeline="shop", ready_needs_sinks=asked) for asked in (False, True)
+    )
 
     page = strict.render().decode()
 
     assert strict.snapshot()["sinks"]["lake"]["state"] == "WAITING"
     assert strict.snapshot()["sinks"]["lake"]["lag_records"] == 9
-    assert 'cdc_supervised_sink_state{sink="lake",state="WAITING"} 1.0' in page
-    assert 'cdc_supervised_sink_ready{sink="lake"} 0.0' in page
-    assert 'cdc_supervised_sink_lag_records{sink="lake"} 9.0' in page
+    assert 'cdc_supervised_sink_state{pipeline="shop",sink="lake",state="WAITING"} 1.0' in page
+    assert 'cdc_supervised_sink_ready{pipeline="shop",sink="lake"} 0.0' in page
+    assert 'cdc_supervised_sink_lag_records{pipeline="shop",sink="lake"} 9.0' in page
     assert "cdc_rows_total" in page
     assert (plain.ready, strict.ready) == (True, False)
     assert strict.state == "CATCHING_UP, sink lake WAITING"
