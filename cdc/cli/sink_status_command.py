@@ -85,7 +85,7 @@ def pause_command(name: str, timeout_s: float, config_path: Path | None, as_json
     if as_json:
         output.show_json({"sink": name, "paused": True, "workers": workers})
     else:
-        output.done(f"paused {name}; {workers} workers have stopped applying")
+        output.done(f"paused {name}; {workers} {'worker has' if workers == 1 else 'workers have'} stopped applying")
 
 
 @click.command("resume")
