@@ -42,7 +42,7 @@ def exit_code(code: int, document: dict[str, Any]) -> int:
 def with_sinks(grid: Table, document: dict[str, Any]) -> Table:
     """Add a line for each sink to the lines for people."""
     if document["sinks"] is None:
-        grid.add_row("sinks", Text("unknown: their state is in Kafka, which does not answer", style="red"))
+        grid.add_row("sinks", Text("unknown: their state in Kafka cannot be read", style="red"))
     for one in document["sinks"] or []:
         bad = sink_status_command.exit_code([one]) != EXIT_OK
         grid.add_row(f"sink {output.plain(one['name'])}", Text(_line(one), style="bold red" if bad else ""))
