@@ -38,8 +38,8 @@ class Limits:
     connections_max   open connections; one more takes the place of the one that has been without a complete request
                       for longest, or is answered 503 if every other one is being answered
     receive_s         for a whole request, from the connection or the answer before it; also how long an idle connection
-                      is kept, and how long a client may take to read the rest of an answer
-    answer_s          for computing an answer and sending it
+                      is kept
+    answer_s          for computing an answer; and for sending what the client has not read when it is complete
     """
 
     connections_max: int
@@ -86,10 +86,15 @@ class BoundedProtocol(H11Protocol):
         self._see()
 
     def on_response_complete(self) -> None:
-        """Begin the deadline of the next request, which may have arrived already."""
+        """Begin the deadline of the next request, which may have arrived already.
+
+        While the client still reads the answer, that of the answer; uvicorn closes idle connections itself.
+        """
         self._answering = None
         super().on_response_complete()
         self._receive()
+        if self.transport.get_write_buffer_size():
+            self._within(self._limits.answer_s)
         self._see()
 
     def hang_up(self) -> None:

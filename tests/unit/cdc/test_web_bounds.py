@@ -202,3 +202,22 @@ def test_client_that_does_not_read_its_answer_loses_its_place() -> None:
         assert _wait(made.port)[0] == 200
     finally:
         made.close()
+
+
+def test_client_that_reads_a_long_answer_slowly_gets_all_of_it() -> None:
+    class Page:
+        def render(self) -> bytes:
+            return b"x" * (16 << 20)
+
+    status = Status("shop", ManualClock(), Metrics("shop"))
+    made = WebServer("127.0.0.1:0", status, Page(), limits=Limits(connections_max=8, receive_s=0.3, answer_s=60))
+    try:
+        with socket.create_connection(("127.0.0.1", made.port), timeout=20) as connection:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            time.sleep(1)
+            count = 0
+            while part := connection.recv(1 << 20):
+                count += len(part)
+        assert count > 16 << 20
+    finally:
+        made.close()
