@@ -1,4 +1,4 @@
-# New here? Run `make demo` and `make test`. All other targets are parts of them, or run for a long time.
+# New here? Run `make demo`, `make dev` and `make test`. All other targets are parts of them, or run for a long time.
 # Needs Python >= 3.11 with venv. Uses an installed Java >= 17, else the JRE of a wheel.
 
 PYTHON ?= python3
@@ -35,9 +35,12 @@ demo-capture: setup ## the demo with capture only, under two minutes
 # Three lanes of about the same length, for two cores: a test on servers uses about half a core. If a tier fails, the
 # next tiers still run, so one run shows all failures.
 LANES := quick-lane capture-lane slow-lane
-quick-lane: TIERS := static unit fresh spark e2e
+quick-lane: TIERS := static unit fresh browser spark e2e
 capture-lane: TIERS := integration
 slow-lane: TIERS := faults contract property
+
+dev: setup ## run servers, a sample shop, capture, all sinks and the page until Ctrl-C
+	@$(BIN)/cdc dev
 
 test: setup ## run everything that CI runs, in three lanes
 	@$(MAKE) --no-print-directory -k -j3 --output-sync=line $(LANES)
@@ -72,6 +75,12 @@ integration: setup ## test capture and commands on real servers
 
 spark: setup ## test the lake: cuts, mirrors, histories, views
 	$(PYTEST) tests/spark
+
+browser: setup ## test the live page in Debian's Chromium; skipped without it
+	$(PYTEST) tests/browser
+
+page-pictures: setup ## take pictures of the live page for docs/assets
+	TAILRACE_SCREENSHOTS=docs/assets $(PYTEST) tests/browser -k pictures_of_the_documentation
 
 e2e: setup ## run what the documentation shows
 	$(PYTEST) tests/e2e
@@ -160,6 +169,12 @@ $(READERS)/ready: tests/readers/requirements.txt
 	$(READERS)/bin/pip install -q --disable-pip-version-check --no-deps --require-hashes -r tests/readers/requirements.txt
 	@touch $@
 
+upgrade-proof: setup ## upgrade from the previous release and roll back under load; TAILRACE_UPGRADES=n times
+	TAILRACE_UPGRADES=$${TAILRACE_UPGRADES:-5} $(PYTEST) -s --timeout 7200 tests/faults/test_upgrade.py
+
+golden-records: setup ## let the previous release write its records on real servers, and keep them in tests/golden
+	$(PYTEST) --timeout 1800 tests/golden/capture_records.py
+
 debezium-values: setup ## record what Debezium's connector writes for every type, in tests/golden/debezium.json
 	$(BIN)/python -m tests.bench.debeziumvalues
 
@@ -188,10 +203,25 @@ signal-fuzz: setup ## send 20,000 random and hostile signals to capture; measure
 
 lock: ## update constraints.txt and the readers' requirements (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--extra capture --extra avro --extra outbox --extra search --extra cache --extra warehouse --extra charts --extra local --extra dev pyproject.toml -o constraints.txt
+		--extra capture --extra avro --extra outbox --extra otel --extra search --extra cache --extra warehouse --extra charts --extra local --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/python docker/pins.py
 	uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		tests/readers/requirements.in -o tests/readers/requirements.txt
+
+image-check: setup ## build both images by the steps of docker/Dockerfile in a root of Debian's packages, and run them
+	TAILRACE_TEST_IMAGES=capture,full $(PYTEST) --timeout 3600 -p no:randomly tests/e2e/test_image.py
+
+image-pins: ## write the newest digest of the base image into docker/Dockerfile (needs a Docker engine and its registry)
+	@docker pull --quiet $(BASE) >/dev/null
+	@found=$$(docker inspect --format '{{index .RepoDigests 0}}' $(BASE)) && sed -i "s|^ARG BASE=.*|ARG BASE=$(BASE)@$${found#*@}|" docker/Dockerfile
+	@grep '^ARG BASE=' docker/Dockerfile
+image-pins: BASE := debian:trixie-slim
+
+chart: setup ## lint and render the Helm chart, and write the renderings that CI checks (needs Helm)
+	$(BIN)/python docker/render_chart.py
+
+release: setup ## make wheel, sdist, notes, list of packages and checksums in dist; DRAFT=1: of unreleased changes
+	$(BIN)/python docker/release.py $(if $(DRAFT),--draft)
 
 docs: setup ## write the generated pages of docs/reference, the alert rules and the dashboard
 	$(BIN)/python docs/reference/generate.py

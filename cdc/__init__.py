@@ -1,3 +1,3 @@
 """Tailrace: change data capture for PostgreSQL, exactly once, into compacted Kafka topics."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -76,6 +76,9 @@ class Publisher(Protocol):
         Raises OutcomeUnknown if it is not known, ProducerFenced if a newer producer took over.
         """
 
+    def check(self) -> None:
+        """Ask Kafka for an answer, between batches. Raises BrokerUnreachable if none arrives within seconds."""
+
 
 class Transcoding(Protocol):
     """Turns the row messages of one relation into records. A frame is a whole CopyData payload."""

@@ -29,6 +29,7 @@
     |- LogDamaged                 the topics do not match the cut index: DIVERGED
     |- RowRefused                 a row cannot be encoded or is too large: MISCONFIGURED
     |- SpoolFailed                the temporary folder is full or not writable: wait and retry
+    |- CredentialUnavailable      a file or command gives no password or token: wait and retry
     |- MachineExhausted           no file descriptor, process or memory: wait and retry
     |- DecodeError                invalid bytes from a server: reconnect
     |- PoisonedStream             the same invalid bytes again: MISCONFIGURED
@@ -53,7 +54,7 @@ Messages never contain row values or secrets; named facts are attributes.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from cdc.lsn import Lsn
 
@@ -92,6 +93,16 @@ class TailraceError(Exception):
         self.hint = hint
         self.command = command
         self.facts = facts
+
+    @classmethod
+    def of_newer_release(cls, record: str, found: object, known: int, **facts: object) -> Self:
+        """Return the error for a record whose version this release does not know."""
+        return cls(
+            f"{record} has version {found}; this release reads version {known}",
+            hint="a newer release of Tailrace wrote it; run that release or a later one. Nothing was changed",
+            command="cdc --version",
+            **facts,
+        )
 
     def add_place(self, text: str, **facts: object) -> None:
         """Append the place of the failure, which the raising code did not know."""
@@ -263,6 +274,10 @@ class RowRefused(TailraceError):
 
 class SpoolFailed(TailraceError, waiting=True):
     """The temporary folder is full or cannot be written."""
+
+
+class CredentialUnavailable(TailraceError, waiting=True):
+    """A file with a password cannot be read, or a command for a password or token failed. Shows none of its output."""
 
 
 class MachineExhausted(TailraceError, waiting=True):

@@ -1,10 +1,10 @@
-"""Writes the image's two lists of pinned packages, taken with their hashes from constraints.txt.
+"""Writes the images' lists of pinned packages, taken with their hashes from constraints.txt.
 
     python docker/pins.py
 
-`requirements.txt` has the packages for `tailrace[capture,avro,outbox,search,cache]`, `requirements-build.txt` those for
-building the wheel. constraints.txt has more than an image needs (test tools, local servers). A test fails if the lists
-are out of date.
+`requirements.txt` has the packages for `tailrace[capture,avro,outbox,otel,search,cache]`, `requirements-full.txt` those
+that `tailrace[warehouse,charts]` adds, `requirements-build.txt` those for building the wheel. constraints.txt has more
+than an image needs (test tools, local servers). A test fails if the lists are out of date.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docker"
-_IMAGE: Final = {"python_version": "3.12", "python_full_version": "3.12.0", "sys_platform": "linux"}
-_EXTRAS: Final = ("capture", "avro", "outbox", "search", "cache")
+_IMAGE: Final = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux"}
+_CAPTURE: Final = ("capture", "avro", "outbox", "otel", "search", "cache")
+_FULL: Final = ("warehouse", "charts")
 _NOTICE: Final = "# Written by docker/pins.py from constraints.txt; run it again when that changes.\n"
 
 
 def pages() -> dict[str, str]:
-    """Return file name -> text of both lists."""
+    """Return file name -> text of each list."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     pinned = _pinned((ROOT / "constraints.txt").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
-    service = [package for extra in _EXTRAS for package in _packages(extras, extra)]
-    wanted = {
-        "requirements.txt": project["project"]["dependencies"] + service,
-        "requirements-build.txt": project["build-system"]["requires"],
+    service = [package for extra in _CAPTURE for package in _packages(extras, extra)]
+    capture = _closure(project["project"]["dependencies"] + service)
+    full = _closure([package for extra in _FULL for package in _packages(extras, extra)])
+    lists = {
+        "requirements.txt": capture,
+        "requirements-full.txt": full - capture,
+        "requirements-build.txt": _closure(project["build-system"]["requires"]),
     }
-    return {
-        name: _NOTICE + "".join(pinned[package] for package in sorted(_closure(direct)))
-        for name, direct in wanted.items()
-    }
+    return {name: _NOTICE + "".join(pinned[package] for package in sorted(names)) for name, names in lists.items()}
 
 
 def _packages(extras: Mapping[str, list[str]], extra: str) -> Iterator[str]:

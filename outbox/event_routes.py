@@ -87,6 +87,7 @@ class EventRoutes:
     is handed over. So the topic id and the records are in the same Kafka transaction.
 
     Attributes:
+        traced: called with the headers of every event that is published; None: not traced.
         counts: of the events since the caller last replaced this object.
         routes: by aggregate type.
     """
@@ -115,6 +116,7 @@ class EventRoutes:
         self.settings = settings
         self.row_bytes_max = row_bytes_max
         self.counts = Counts()
+        self.traced: Callable[[Headers], None] | None = None
         self._topics = topics
         self._open_topic = open_topic
         self._refused = Route(refused_topic)

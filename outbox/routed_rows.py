@@ -153,6 +153,8 @@ class RoutedRows:
             routes.refuse(self._refused(reason, texts, key, value), stamp, ordinal)
             return
         routes.counts.events += 1
+        if routes.traced is not None:
+            routes.traced(headers)
         partitions = route.partitions
         partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % len(partitions)].append((key, value, headers))
 

@@ -102,4 +102,6 @@ class Router(EventRoutes):
         if size_of(key, value, headers) > self.row_bytes_max:
             return RefusedEvent("too_large", key, None, reported)
         route.put(key, (key, value, headers))
+        if self.traced is not None:
+            self.traced(headers)
         return None

@@ -25,8 +25,10 @@ from cdc.kafka.group_member import GroupConsumer
 from cdc.kafka.group_offsets import GroupAssignmentReader
 from cdc.kafka.log_reader import LogReader
 from cdc.model.topic_names import sink_group
+from cdc.telemetry.spans import SinkTracing
 from sinks.contract import Target, TopicPartition
 from sinks.deadletters.queue_setup import dead_letters
+from sinks.runner.applied_spans import AppliedSpans
 from sinks.runner.orphaned_partitions import OrphanDetector
 from sinks.runner.runner import SinkRunner
 from sinks.runner.runner_contracts import RunnerParts, Starts
@@ -85,6 +87,7 @@ def start_applied(
     instance: str = "",
     target: Target | None = None,
     watch_s: float = WATCH_S,
+    tracing: SinkTracing | None = None,
 ) -> SinkRunner:
     """Return a runner that has joined its group. On an error everything that was opened is closed again."""
     settings, group = applied_of(config, name), sink_group(config.name, name)
@@ -118,6 +121,7 @@ def start_applied(
                 clock=clock,
                 observer=observer,
                 watch_s=watch_s,
+                spans=None if tracing is None else AppliedSpans(tracing),
                 unowned=unowned,
                 tables=TableCheck(
                     name, settings.tables, schemas, observer, clock, settings=_settings_of_tables(settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cdc.model.relation import Relation
 from cdc.model.snapshot_record import Blocks
@@ -89,6 +89,7 @@ class Chunk:
         row_count: how many rows have joined.
         size: bytes of `rows`.
         arrived: whether all rows have arrived.
+        began_s: when its read began, by the wall clock.
     """
 
     number: int
@@ -98,6 +99,20 @@ class Chunk:
     row_count: int = 0
     size: int = 0
     arrived: bool = False
+    began_s: float = 0.0
+
+
+class JoinedChunk(NamedTuple):
+    """A chunk whose rows have all joined the log or were dropped, for traces.
+
+    `number` is that of the snapshot of this table; `row_count` counts rows that joined, `size` bytes that were read.
+    """
+
+    table: str
+    number: int
+    began_s: float
+    row_count: int
+    size: int
 
 
 def with_range(done: Sequence[Blocks], blocks: Blocks) -> tuple[Blocks, ...]:

@@ -22,7 +22,7 @@ from cdc.model.change_records import Stamp, TopicBuffer, Truncation
 from cdc.model.incomplete_record import IncompleteRecord
 from cdc.model.relation import Relation
 from cdc.model.snapshot_record import IncompleteKey, SnapshotNotes
-from snapshot.chunk import ChunkSpec, Form, Rows
+from snapshot.chunk import ChunkSpec, Form, JoinedChunk, Rows
 from snapshot.keyless_rule import CopyFilter
 from snapshot.log_writer import LogWriter
 from snapshot.merger import Merger
@@ -84,6 +84,7 @@ class HandOver:
         """
         self.boundary = self._notes_boundary = Lsn(0)
         self.joined: Callable[[int], None] = lambda _: None
+        self.chunk_joined: Callable[[JoinedChunk], None] | None = None
         self._check = check
         self._requested: Form | None = None
         self._answered = threading.Event()
@@ -234,7 +235,11 @@ class HandOver:
             row_count, byte_count = self._merger.chunks.join(
                 boundary, LogWriter(put, keys, remove), rows_max=_JOIN_ROWS
             )
+            chunks = self._merger.chunks.joined
         self.joined(row_count - removed_count)
+        if self.chunk_joined is not None:
+            for chunk in chunks:
+                self.chunk_joined(chunk)
         return Joined(row_count, byte_count, self._new)
 
     def owe(self, holes: Sequence[IncompleteRecord]) -> bool:

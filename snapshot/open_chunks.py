@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cdc.lsn import Lsn
 from cdc.model.visibility import PgSnapshot
-from snapshot.chunk import Chunk, ChunkSpec, Form, Rows, halves, with_range
+from snapshot.chunk import Chunk, ChunkSpec, Form, JoinedChunk, Rows, halves, with_range
 from snapshot.log_writer import LogWriter
 from snapshot.sweep_set import Sweeps
 from snapshot.table_set import TableSet
@@ -25,6 +25,8 @@ class OpenChunks:
         self._counts = counts
         self._open: dict[int, Chunk] = {}
         self._numbers = 0
+        self.joined: list[JoinedChunk] = []
+        """The chunks that the last `join` has finished."""
 
     def __iter__(self) -> Iterator[Chunk]:
         """Iterate over the open chunks."""
@@ -116,6 +118,7 @@ class OpenChunks:
         The result includes keys that a sweep deletes.
         """
         row_count = byte_count = 0
+        self.joined = []
         for chunk in self:
             if rows_max <= 0:
                 break
@@ -157,6 +160,7 @@ class OpenChunks:
         del self._open[chunk.number]
         self._window.forget(chunk.number)
         table.row_count += chunk.row_count
+        self.joined.append(JoinedChunk(spec.table, table.number, chunk.began_s, chunk.row_count, chunk.size))
         self._counts["emptied"] += verdict.everything
         if spec.sweep:
             assert table.sweep is not None

@@ -27,6 +27,8 @@ from snapshot import table_reader
 from snapshot.chunk import Chunk, Form
 from snapshot.condition import Condition
 from snapshot.handover import HandOver
+from snapshot.load_control import Pace
+from snapshot.load_guard import rest
 from snapshot.obstacle import Obstacles
 from snapshot.snapshot_progress import Rates, WaitReasons, document
 from snapshot.throttle import Throttle
@@ -71,8 +73,9 @@ class ReaderThreads:
         tables: Tables,
         workers: int,
         rows_per_s_max: int = 0,
+        pace: Pace,
     ) -> None:
-        """`rows_per_s_max` limits all workers together; 0 for no limit."""
+        """`rows_per_s_max` limits all workers together; 0 for no limit. `pace` is what the load guard allows."""
         self._handover = handover
         self._dsn = dsn
         self._clock = clock
@@ -85,6 +88,7 @@ class ReaderThreads:
         self._started = ""
         self._behind = False
         self._throttle = Throttle(rows_per_s_max)
+        self._pace = pace
         self._rates = Rates()
         self._blockers: dict[int, str] = {}
         self._obstacles = Obstacles()
@@ -92,18 +96,39 @@ class ReaderThreads:
         self.unreadable: dict[str, SourceRefused] = {}
         self._denied_s: dict[str, float] = {}
         self._sampled_s = 0.0
-        names = ["snapshot-tables", *(f"snapshot-{number + 1}" for number in range(workers))]
-        works = [self._plan_tables, *[self._read_chunks] * workers]
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
-            for name, work in zip(names, works, strict=True)
-        ]
+        self._workers = self._readers = workers
+        self._threads = [self._thread("snapshot-tables", self._plan_tables)]
+        self._threads += [self._thread(f"snapshot-{number}", self._read_chunks) for number in range(1, workers + 1)]
 
     def start(self, started: str) -> None:
         """Start the threads. `started` is the run of the server that the stream comes from (`ServerState.started`)."""
         self._started = started
         for thread in self._threads:
             thread.start()
+
+    def adjust(self, *, workers: int, rows_per_s_max: int) -> None:
+        """Take over new limits while the threads run. A thread that is too many ends after its chunk."""
+        with self._handover.merging():
+            self._throttle.limit(rows_per_s_max)
+        with self._connecting:
+            self._workers = workers
+            missing = 0 if self._stop.is_set() else max(0, workers - self._readers)
+            self._readers += missing
+            names = [f"snapshot-{len(self._threads) + number}" for number in range(missing)]
+            made = [self._thread(name, self._read_chunks) for name in names]
+            self._threads += made
+            for thread in made:
+                thread.start()
+
+    def _thread(self, name: str, work: Callable[[Connection, Failures], None]) -> threading.Thread:
+        return threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
+
+    def _is_surplus(self) -> bool:
+        """Whether the calling reader is one too many; it must end then."""
+        with self._connecting:
+            surplus = self._readers > self._workers
+            self._readers -= surplus
+        return surplus
 
     def check(self) -> None:
         """Raise the error with which a thread ended."""
@@ -115,7 +140,8 @@ class ReaderThreads:
         now_s = self._clock.monotonic_s()
         with self._handover.merging() as merger:
             tables = merger.progress()
-        pressure = WaitReasons(self._behind, not self._throttle.open(now_s), self._blockers, self._obstacles.reported)
+        limited = not self._throttle.open(now_s)
+        pressure = WaitReasons(self._behind, limited, self._blockers, self._obstacles.reported, self._pace.slowed)
         return [document(one, self._rates.of(now_s, one), pressure) for one in tables]
 
     def close(self) -> None:
@@ -291,14 +317,16 @@ class ReaderThreads:
         self._blockers = holders(connection, sorted(xids)) if xids else {}
 
     def _read_chunks(self, connection: Connection, failures: Failures) -> None:
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not self._is_surplus():
             chunk = self._open()
             if chunk is None:
                 self._clock.wait(self._stop, _POLL_S if self._handover.active else IDLE_WAIT_S)
                 continue
+            began_s = self._pace.read_at_s = self._clock.monotonic_s()
             try:
                 self._read(connection, chunk)
                 failures.in_row = 0
+                rest(self._pace, self._clock, self._stop, began_s)
             except table_reader.ReadLater as reason:
                 self._obstructed(chunk.spec.table, reason)
                 with self._handover.merging() as merger:
@@ -346,7 +374,10 @@ class ReaderThreads:
             if len(merger.chunks) >= _OPEN_CHUNKS_MAX or merger.chunks.size >= _OPEN_BYTES_MAX:
                 return None
             spec = merger.plans.next_chunk()
-            return None if spec is None else merger.chunks.open(spec)
+            chunk = None if spec is None else merger.chunks.open(spec)
+        if chunk is not None:
+            chunk.began_s = self._clock.wall_s()
+        return chunk
 
     def _read(self, connection: Connection, chunk: Chunk) -> None:
         handover = self._handover

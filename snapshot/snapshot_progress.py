@@ -14,6 +14,9 @@ from snapshot.table_state import TableState
 _WINDOW_S: Final = 10.0  # of the rates
 _SAMPLE_S: Final = 0.5  # between two samples: 20 in the window
 
+THROTTLED: Final = "snapshot.rows_per_s_max"
+"""The reason in `waits_for` of a snapshot that the setting limits."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
@@ -73,12 +76,14 @@ class WaitReasons:
         throttled: `snapshot.rows_per_s_max` is exceeded.
         blockers: by 32-bit transaction id, a description of its session.
         obstacles: by table, what has prevented its read for a long time.
+        slowed: how the load guard slows them down; empty at full speed.
     """
 
     behind: bool = False
     throttled: bool = False
     blockers: Mapping[int, str] = field(default_factory=dict)
     obstacles: Mapping[str, str] = field(default_factory=dict)
+    slowed: str = ""
 
 
 class Rates:
@@ -144,7 +149,9 @@ def _reasons(one: TableProgress, reasons: WaitReasons) -> Iterable[str]:
     if reasons.behind:
         yield "the stream, which is behind the server"
     if one.state == "planned" and reasons.throttled:
-        yield "snapshot.rows_per_s_max"
+        yield THROTTLED
+    if one.state == "planned" and reasons.slowed:
+        yield reasons.slowed
     if one.shown == "sweeping" and not one.searched:
         yield "a search of its topic for keys that the table does not have"
     if one.chunks_waiting:

@@ -11,6 +11,12 @@ class Throttle:
         self._max = rows_per_s_max
         self._free_s = 0.0
 
+    def limit(self, rows_per_s_max: int) -> None:
+        """Replace the limit; what was read under the former one does not count."""
+        if rows_per_s_max != self._max:
+            self._max = rows_per_s_max
+            self._free_s = 0.0
+
     def open(self, now_s: float) -> bool:
         """Whether a chunk may be read now."""
         return not self._max or now_s >= self._free_s

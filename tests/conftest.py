@@ -30,6 +30,7 @@ pytest_plugins = [
     "tests.fixtures.servers.valkey",
     "tests.fixtures.servers.daemon",
     "tests.fixtures.servers.standby_pair",
+    "tests.fixtures.servers.releases",
     "tests.fixtures.servers.seed",
     "tests.fixtures.faults.servers",
     "tests.fixtures.faults.secured",

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from cdc.audit.audit_report import AuditReport, damaged
 from cdc.audit.auditor import AuditLimits, Auditor
 from cdc.clock import Clock
-from cdc.config.settings import Audit
+from cdc.config.settings import Audit, Config
 from cdc.errors import InvariantError, TailraceError
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
@@ -78,6 +78,10 @@ class AuditFollower:
         """End the thread. The next audit repeats what was compared since the last record."""
         self._stop.set()
         self._thread.join(_JOIN_S)
+
+    def adopt(self, config: Config) -> None:
+        """Take over new limits; a pause that has begun keeps its length."""
+        self._settings = config.audit
 
     def due(self) -> bool:
         """See `cdc.contracts.SideWriter`."""

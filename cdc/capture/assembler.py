@@ -21,6 +21,7 @@ from cdc.encode.envelope import stamp as make_stamp
 from cdc.errors import DecodeError, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.change_records import BatchStats, Stamp, StreamPosition, Truncation
+from cdc.model.load_reading import LOAD_PREFIX
 from cdc.model.relation import Relation
 from cdc.wire import frame as wire_frame
 from cdc.wire import pgoutput
@@ -45,13 +46,19 @@ class Unplanned(NamedTuple):
     relation: Relation
 
 
+class DescribedAgain(NamedTuple):
+    """`feed` stopped after the stream described a planned relation again, unchanged: it may have had another name."""
+
+    relation: Relation
+
+
 class Truncated(NamedTuple):
     """`feed` stopped after a TRUNCATE: remove the tables' keys (`removed`), then call `pass_truncate`."""
 
     tables: Sequence[Truncation]
 
 
-Stop: TypeAlias = BatchFull | Unplanned | Truncated
+Stop: TypeAlias = BatchFull | Unplanned | DescribedAgain | Truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,8 @@ class Assembler:
         self._transcoders: dict[bytes, Transcoding | None] = {}
         self._relations: dict[bytes, Relation] = {}
         self._owners: dict[str, bytes] = {}
+        self._fed_again = b""
+        """The relation that was planned last, whose description is fed again."""
         self._stages = stages
         self._routed: set[bytes] = set()
         self._open: pgoutput.Begin | None = None
@@ -149,6 +158,7 @@ class Assembler:
         self._relations[oid] = relation
         self._owners[relation.table] = oid
         self._transcoders[oid] = transcoder
+        self._fed_again = oid
 
     def stats(self) -> BatchStats:
         """Return the counts of what was fed since `taken`."""
@@ -200,8 +210,9 @@ class Assembler:
     def feed(self, frames: list[bytes], at: int = 0, *, hasten: bool = False) -> tuple[int, Stop | None]:
         """Take frames from index `at` on. Returns the index of the first frame not taken, and why it stopped there.
 
-        Stops before a relation that is not planned, after a TRUNCATE, after a commit when the batch is full or with
-        `hasten`, and inside a transaction that alone exceeds twice the limits (BatchFull and `in_transaction`).
+        Stops before a relation that is not planned, after one that is, after a TRUNCATE, after a commit when the batch
+        is full or with `hasten`, and inside a transaction that alone exceeds twice the limits (BatchFull and
+        `in_transaction`).
 
         Raises:
             DecodeError: the bytes do not follow the protocol.
@@ -246,7 +257,7 @@ class Assembler:
                 elif (stop := self._other(frame, tag)) is not None:
                     if isinstance(stop, Unplanned):
                         return index, stop
-                    if isinstance(stop, Truncated) or self._over(rows, size) or hasten:
+                    if isinstance(stop, Truncated | DescribedAgain) or self._over(rows, size) or hasten:
                         return index + 1, stop
         finally:
             self.row_count, self.byte_count = rows, size
@@ -278,6 +289,9 @@ class Assembler:
             oid = frame[26:30]
             if self._relations.get(oid) != message or self._owners[message.table] != oid:
                 return Unplanned(message)
+            if self._fed_again != oid:
+                return DescribedAgain(message)
+            self._fed_again = b""
         elif isinstance(message, pgoutput.Truncate):
             return self._truncate(message, *_START(frame, 1))
         return None
@@ -395,6 +409,8 @@ class Assembler:
 
     def _take_message(self, message: pgoutput.LogicalMessage, stamp: Stamp, lsn: int, ordinal: int) -> int:
         """Pass the message to a stage that takes it, else to the message topic."""
+        if message.prefix == LOAD_PREFIX:
+            return 0
         for stage in self._stages:
             taken = stage.message(message.prefix, message.content, stamp, ordinal, transactional=message.transactional)
             if taken is not None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from cdc.clock import Clock
+from cdc.config.settings import Config
 from cdc.contracts import HeartbeatObserver
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition, TopicBuffer
@@ -41,11 +43,24 @@ class Heartbeats:
         self._clock = clock
         self._epoch = epoch
         self._interval_s = interval_s
+        self._paced: Callable[[float], None] = lambda _: None
         self._observer = observer
         self._next_s = clock.monotonic_s()
         self._lock = threading.Lock()
         self._pending: deque[tuple[Lsn, float]] = deque(maxlen=_PENDING_MAX)
         self._reaching = Lsn(0)
+
+    def paces(self, other: Callable[[float], None]) -> None:
+        """Call `other` with each new interval, too."""
+        self._paced = other
+
+    def adopt(self, config: Config) -> None:
+        """Take over a new interval; it counts from now on."""
+        interval_s = config.capture.heartbeat_interval_s
+        if interval_s and interval_s != self._interval_s:
+            self._interval_s = interval_s
+            self._next_s = min(self._next_s, self._clock.monotonic_s() + interval_s)
+            self._paced(interval_s)
 
     def due(self) -> bool:
         """See `cdc.contracts.SideWriter.due`."""

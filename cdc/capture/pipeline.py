@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cdc.capture.assembler import Assembler, Stop, Truncated, Unplanned
+from cdc.capture.assembler import Assembler, DescribedAgain, Stop, Truncated, Unplanned
 from cdc.capture.no_snapshots import NoSnapshots
 from cdc.capture.split_rows import together
 from cdc.clock import Clock
@@ -51,7 +51,10 @@ _NOTHING: Final = BatchStats(0, 0, 0, 0)
 
 @dataclass(slots=True)
 class Parts:
-    """What a pipeline is made of. All of it is discarded together."""
+    """What a pipeline is made of. All of it is discarded together.
+
+    `kafka_check_s`: without a commit for this long, Kafka is asked for an answer, and again as often.
+    """
 
     stream: ReplicationStream
     publisher: Publisher
@@ -63,6 +66,7 @@ class Parts:
     clock: Clock
     verified: Callable[[], Lsn]
     batch_age_max_s: float
+    kafka_check_s: float = 10.0
     side_buffers: Sequence[TopicBuffer] = ()
     snapshots: Snapshots = field(default_factory=NoSnapshots)
     asides: Sequence[SideWriter] = ()
@@ -87,6 +91,7 @@ class Pipeline:
         self._copied = False
         self._hasten = False
         self._last_commit_s = 0.0
+        self._kafka_answered_s = parts.clock.monotonic_s()
         self._opened_s = 0.0
         self._durable = parts.assembler.position.end_lsn
         self._submitted: tuple[BatchStats, StreamPosition, float] | None = None
@@ -111,6 +116,8 @@ class Pipeline:
             at, stop = self._feed(frames, at)
             if isinstance(stop, Unplanned):
                 self._plan(stop.relation)
+            elif isinstance(stop, DescribedAgain):
+                self._show(stop.relation)
             elif isinstance(stop, Truncated):
                 if not self._truncate(stop.tables):
                     return
@@ -162,6 +169,7 @@ class Pipeline:
             self._commit()
         elif quiet:
             self._confirm()
+            self._check_kafka(now_s)
             if self._parts.snapshots.waits(assembler.position.end_lsn):
                 self._parts.stream.request_reply()
         else:
@@ -199,11 +207,15 @@ class Pipeline:
         waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
         return waited and (self._parts.assembler.advanced or any(aside.due() for aside in self._parts.asides))
 
+    def _check_kafka(self, now_s: float) -> None:
+        """Notice a broker that is away although there is nothing to write."""
+        if self._submitted is None and now_s - self._kafka_answered_s >= self._parts.kafka_check_s:
+            self._parts.publisher.check()
+            self._kafka_answered_s = self._parts.clock.monotonic_s()
+
     def _plan(self, relation: Relation) -> None:
         """Plan a new relation, or a new shape or name of one. Queries and topic creation happen here, never per row."""
-        row = self._parts.assembler.row_position
-        if row is not None:
-            self._parts.shown(relation, row[0])
+        self._show(relation)
         try:
             taken = self._taken(relation)
             planned = self._parts.planner.plan(relation, self._parts.assembler.position.end_lsn)
@@ -219,6 +231,12 @@ class Pipeline:
         self._schemas.extend(planned.schemas)
         self._parts.snapshots.watch(relation.table, planned.buffer)
         self._parts.assembler.plan(relation, together([planned.transcoder, *taken]))
+
+    def _show(self, relation: Relation) -> None:
+        """Report the name that a relation has here; the catalog may say otherwise."""
+        row = self._parts.assembler.row_position
+        if row is not None:
+            self._parts.shown(relation, row[0])
 
     def _taken(self, relation: Relation) -> list[Transcoding]:
         """Return the encoders of stages for its rows. If capture must start over for it, publish what came before.
@@ -337,7 +355,7 @@ class Pipeline:
         parts.publisher.settle()
         self._submitted = None
         self._durable = position.end_lsn
-        self._last_commit_s = parts.clock.monotonic_s()
+        self._last_commit_s = self._kafka_answered_s = parts.clock.monotonic_s()
         self._confirm()
         parts.observer.published(stats, position, self._last_commit_s - began_s)
         for aside in parts.asides:

@@ -13,6 +13,7 @@ from cdc.clock import SystemClock
 from cdc.config.settings import Config
 from cdc.errors import EXIT_OK, TailraceError, TopicMismatch, UsageError
 from cdc.lsn import Lsn
+from cdc.model import units
 
 if TYPE_CHECKING:
     from cdc.audit.audit_report import AuditReport
@@ -127,8 +128,9 @@ def _show(report: AuditReport, seconds: float) -> None:
         output.note(text)
     begin = "the beginning of the log" if report.began is None else str(report.began.end_lsn)
     end = report.reached.end_lsn if report.reached is not None else begin
-    counts = f"{report.records:,} records ({output.size(report.bytes)}) in {len(report.partitions)} partitions"
-    scope = f"{report.cuts:,} cuts, {counts}, from {begin} to {end}, in {seconds:.1f} s"
+    partitions = units.count(len(report.partitions), "partition")
+    counts = f"{units.count(report.records, 'record')} ({units.size(report.bytes)}) in {partitions}"
+    scope = f"{units.count(report.cuts, 'cut')}, {counts}, from {begin} to {end}, in {seconds:.1f} s"
     if report.finding_count:
         output.note(f"compared {scope}")
     else:

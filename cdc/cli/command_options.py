@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from cdc.cli.environment_notes import log_environment, note_conflicts
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import ConfigError
@@ -63,8 +64,20 @@ def of_outbox(dsn_variable: str, dsn_help: str) -> Callable[[F], F]:
 
 
 def configuration(config_path: Path | None) -> Config:
-    """Load the configuration: from the option after the command, before it, or ./cdc.toml. Raises ConfigError."""
-    return load(config_file(config_path), os.environ)
+    """Load the configuration: from the option after the command, before it, or ./cdc.toml. Raises ConfigError.
+
+    Warns on stderr if the environment leads to another pipeline, database or Kafka cluster than the file.
+    """
+    file = config_file(config_path)
+    note_conflicts(file, os.environ)
+    return load(file, os.environ)
+
+
+def logged_configuration(config_path: Path | None) -> Config:
+    """Like `configuration`, for a process that has a log: logs every setting that the environment overrides."""
+    file = config_file(config_path)
+    log_environment(file, os.environ)
+    return load(file, os.environ)
 
 
 def outbox_names(schema: str | None, config_path: Path | None) -> Names:

@@ -14,6 +14,7 @@ from cdc.cli.action_terminal import act
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.errors import UsageError
 from cdc.lsn import Lsn
+from cdc.model import units
 
 if TYPE_CHECKING:
     from cdc.model.table_facts import DdlFinding
@@ -65,7 +66,7 @@ def accept_command(tables: tuple[str, ...], yes: bool, config_path: Path | None,
     def agreed(found: list[DdlFinding]) -> bool:
         if not as_json:
             _show(found)
-        return output.confirm(f"Accept {len(found)} findings?", yes=yes)
+        return output.confirm(f"Accept {units.count(len(found), 'finding')}?", yes=yes)
 
     try:
         outcome = act(

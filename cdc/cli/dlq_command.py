@@ -17,6 +17,7 @@ from cdc.cli.action_terminal import act
 from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.clock import SystemClock
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
+from cdc.model import units
 
 if TYPE_CHECKING:
     from sinks.deadletters.blocked_keys import Action, BlockedKey
@@ -219,7 +220,9 @@ def _ask(
     def agreed(found: list[BlockedRow]) -> bool:
         chosen.extend(found)
         records = sum(row.block.record_count for row in found)
-        return output.confirm(f"Skip {records} dead letters of {len(found)} keys?", yes=yes)
+        return output.confirm(
+            f"Skip {units.count(records, 'dead letter')} of {units.count(len(found), 'key')}?", yes=yes
+        )
 
     try:
         act(config, request, reading=lambda: output.waiting("reading blocked keys"), agreed=agreed)
@@ -255,11 +258,13 @@ def _print_result(as_json: bool, action: Action, *, done: int, refused: Sequence
     if not (done or refused or waiting):
         output.note("no blocked key matches")
     if done:
-        output.done(f"{done:,} keys {'applied and unblocked' if action == 'retry' else 'skipped and unblocked'}")
+        output.done(
+            f"{units.count(done, 'key')} {'applied and unblocked' if action == 'retry' else 'skipped and unblocked'}"
+        )
     for error, count in sorted(_counts(row.block.error for row in refused).items()):
-        output.refused(f"{count:,} keys were rejected again: {output.plain(error)}")
+        output.refused(f"{units.count(count, 'key')} rejected again: {output.plain(error)}")
     if waiting:
-        output.note(f"{waiting:,} keys wait for the sink, which acts on them when it runs")
+        output.note(f"{units.count(waiting, 'key')} waiting for the sink, which acts on them when it runs")
 
 
 def _counts(errors: Iterable[str]) -> dict[str, int]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.finding_text import show_finding
 from cdc.config.settings import Config
 from cdc.errors import EXIT_OK, EXIT_OPERATOR
 
 if TYPE_CHECKING:
     from cdc.doctor.finding import Finding
     from cdc.startup.judgement import Verdict
-
-_MARKS: Final = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "bold red")}
 
 
 @click.command("doctor")
@@ -80,24 +78,10 @@ def _show(findings: list[Finding], verdict: Verdict, config: Config, *, quiet: b
         if shown:
             out.print(Text.assemble((group, "bold"), "  ", (output.plain(titles[group]), "dim")))
         for finding in shown:
-            _show_finding(finding)
+            show_finding(finding)
         if shown:
             out.print()
     out.print(_verdict(findings, verdict))
-
-
-def _show_finding(finding: Finding) -> None:
-    """Print a finding: the message wraps with an indent; statements never wrap, so that they can be copied."""
-    out = output.console()
-    mark, style = _MARKS[finding.level]
-    width = max(40, out.width - 4) if out.is_terminal else 10_000
-    first, *others = textwrap.wrap(output.plain(finding.message), width) or [""]
-    out.print(Text.assemble("  ", (mark, style), " ", first))
-    for line in others:
-        out.print(f"    {line}")
-    for label, text in (("sql", finding.sql), ("or" if finding.sql else "try", finding.command)):
-        for number, line in enumerate(output.statement(text).splitlines()):
-            out.print(Text.assemble((f"    {label if number == 0 else '':>5}  ", "cyan"), line))
 
 
 def _verdict(findings: list[Finding], verdict: Verdict) -> Text:

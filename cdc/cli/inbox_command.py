@@ -13,6 +13,7 @@ from cdc.cli import output
 from cdc.cli.command_options import configuration, of_outbox, outbox_names
 from cdc.config.secret import Secret
 from cdc.errors import ConfigError, UsageError
+from cdc.model import units
 
 if TYPE_CHECKING:
     from outbox.db_api import RowsCursor
@@ -151,7 +152,9 @@ def _ask(
         output.show_json({"wish": wish, "keys": count})
     else:
         output.done(
-            f"asked {consumer} to {wish} the dead letters of {count} keys" if count else "no dead letter matches"
+            f"asked {consumer} to {wish} the dead letters of {units.count(count, 'key')}"
+            if count
+            else "no dead letter matches"
         )
 
 

@@ -14,6 +14,7 @@ from cdc.cli.command_options import config_file, json_option
 from cdc.config.load import parse
 from cdc.config.secret import Secret
 from cdc.errors import LocalError, UsageError
+from cdc.model import units
 
 if TYPE_CHECKING:
     from cdc.doctor.new_config import NewConfig
@@ -146,7 +147,9 @@ def _print_summary(target: Path, new: NewConfig) -> None:
     from cdc.doctor.new_config import captured, has_password, left_out
 
     tables = captured(new.facts)
-    output.done(f"wrote {target}: {len(tables)} tables of database {new.facts.database!r}, pipeline {new.name!r}")
+    output.done(
+        f"wrote {target}: {units.count(len(tables), 'table')} of database {new.facts.database!r}, pipeline {new.name!r}"
+    )
     for table, reason in left_out(new.facts):
         output.note(f"  left out: {table.table}: {reason}")
     if has_password(new.dsn):

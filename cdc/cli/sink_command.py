@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc.cli import output, sink_query_command, sink_rebuild_command, sink_status_command
-from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.command_options import config_file, config_option, configuration, json_option, logged_configuration
 from cdc.cli.exit_message import run_logged
 from cdc.cli.sink_status_command import all_sinks, sink_table
 from cdc.cli.tail_command import FROM, parse_start
@@ -73,20 +73,28 @@ def run_command(
     log.configure(json=as_json)
 
     def work() -> None:
-        config = configuration(config_path)
+        config, file = logged_configuration(config_path), config_file(config_path)
         if isinstance(sink_of(config, name), Applied):
             from cdc.run.app import run_applied
 
             _refuse(master is not None, "--master applies to lake sinks only")
             replay = replay_of(start, as_name)
-            run_applied(config, name, until_eof=until_eof, replay=replay, instance=instance, report_fd=report_fd)
+            run_applied(
+                config,
+                name,
+                until_eof=until_eof,
+                replay=replay,
+                instance=instance,
+                report_fd=report_fd,
+                file=file,
+            )
             return
         from cdc.cli.progress_bars import DownloadBars
         from cdc.run.app import run_sink
 
         _refuse(bool(start or as_name or instance), "--from, --as and --instance apply to search and cache sinks only")
         with DownloadBars() as bars:
-            run_sink(config, name, bars, master=master, until_eof=until_eof, report_fd=report_fd)
+            run_sink(config, name, bars, master=master, until_eof=until_eof, report_fd=report_fd, file=file)
 
     with log.bound(sink=as_name or name):
         return run_logged(work, "sink_stopped", as_json=as_json)

@@ -9,6 +9,7 @@ from rich.text import Text
 from cdc.cli import output, sink_status_command
 from cdc.config.settings import Config, Warehouse
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
+from cdc.model import units
 from cdc.model.sink_report import UNKNOWN
 
 if TYPE_CHECKING:
@@ -67,8 +68,10 @@ def _views(config: Config, name: str) -> dict[str, Any]:
     settings = config.sinks.get(name)
     if not isinstance(settings, Warehouse):
         return {}
+    from cdc.inspect.lake_state import views_behind
+
     try:
-        return {"views_behind": sink_status_command.views_behind(settings)}
+        return {"views_behind": views_behind(settings)}
     except (TailraceError, ImportError):
         return {}
 
@@ -78,5 +81,5 @@ def _alive(one: dict[str, Any]) -> dict[str, Any]:
     age_s, runs = one.get("report_age_seconds"), one.get("pid") is not None
     found = {**one, "workers": int(runs), "ended": not runs, "heartbeat_age_seconds": age_s}
     if one["state"] == UNKNOWN:
-        found["reason"] = f"its process {one['pid']} has not reported for {output.duration(age_s or 0.0)}"
+        found["reason"] = f"its process {one['pid']} has not reported for {units.duration(age_s or 0.0)}"
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +13,12 @@ from rich.text import Text
 from cdc.cli import output, wait_notice
 from cdc.cli.action_terminal import act
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.objective_text import daemon_of, objective_note, with_objectives
 from cdc.clock import SystemClock
-from cdc.config.settings import Config, Warehouse
+from cdc.config.settings import Config
 from cdc.config.sink_kinds import sink_of
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
-from cdc.lsn import Lsn
+from cdc.model import units
 from cdc.model.sink_report import STUCK, UNKNOWN, needs_operator
 
 _VIEWS_SHOWN_MAX: Final = 5
@@ -43,12 +43,14 @@ def status_command(name: str | None, config_path: Path | None, as_json: bool) ->
     """Show state, workers and lag of the sink NAME (default: all).
 
     Reads Kafka, and the lake of a warehouse, so it works on any machine. The state is what the workers reported in
-    the last 45 s. Exit code 3 when a sink needs an operator, 1 when a sink has no live worker.
+    the last 45 s. Capture (http.listen) says how much is left of the error budget of a sink with a freshness objective.
+    Exit code 3 when a sink needs an operator, 1 when a sink has no live worker.
     """
     config = configuration(config_path)
     if name is not None:
         sink_of(config, name)
     found = [one for one in all_sinks(config) if name in (None, one["name"])]
+    found = with_objectives(config, found, daemon_of(config))
     if as_json:
         output.show_json({"sinks": found} if name is None else found[0])
     elif found:
@@ -108,10 +110,11 @@ COMMANDS: Final = (status_command, pause_command, resume_command)
 
 def all_sinks(config: Config) -> list[dict[str, Any]]:
     """Return the documents of all configured sinks."""
+    from cdc.inspect.lake_state import lake_document
     from sinks.operate.sink_view import sink_documents
 
     with output.waiting(wait_notice.kafka(config)):
-        return sink_documents(config, SystemClock(), _lake)
+        return sink_documents(config, SystemClock(), lake_document)
 
 
 def exit_code(found: Sequence[dict[str, Any]]) -> int:
@@ -127,7 +130,7 @@ def shown_state(one: dict[str, Any]) -> str:
     if one.get("workers") or age_s is None:
         reason = one.get("reason")
         return f"{state} ({reason})" if reason and state == "WAITING" else state
-    ago = f"{output.duration(age_s)} ago"
+    ago = f"{units.duration(age_s)} ago"
     return f"{state}, ended {ago}" if one.get("ended") else f"{state}? last heartbeat {ago}"
 
 
@@ -148,6 +151,8 @@ def notes(one: dict[str, Any]) -> list[str]:
         found.append("its group has members, but no worker has ever reported; update the workers")
     if not one.get("workers") and one["state"] != UNKNOWN:
         found.append(f"no worker runs; start `cdc run --with-sinks` or `cdc sink run {one['name']}`")
+    if one.get("objective"):
+        found.append(objective_note(one["objective"]))
     behind = one.get("views_behind") or {}
     found += [output.plain(f"view {name} is behind: {why}") for name, why in list(behind.items())[:_VIEWS_SHOWN_MAX]]
     if len(behind) > _VIEWS_SHOWN_MAX:
@@ -165,33 +170,3 @@ def sink_table(found: Sequence[dict[str, Any]]) -> Table:
         row = {**one, "state": shown_state(one)}
         table.add_row(*(Text("-" if row.get(key) is None else str(row[key])) for key in columns))
     return table
-
-
-def _lake(settings: Warehouse) -> dict[str, Any]:
-    from sinks.warehouse.lake.location import Location
-    from sinks.warehouse.lake.manifest import ManifestStore
-
-    current = ManifestStore(Location.configured(settings)).current()
-    return {
-        "path": settings.path,
-        "cut": current.cut if current else 0,
-        "lsn": str(Lsn(current.end_lsn)) if current else None,
-        "published_at": _time(current.committed_at_us) if current else None,
-        "tables": len(current.tables) if current else 0,
-        "views": len(current.views) if current else 0,
-        "views_behind": views_behind(settings),
-    }
-
-
-def views_behind(settings: Warehouse) -> dict[str, str]:
-    """Return view -> why it is behind the newest cut of a lake, as its sink recorded it."""
-    from sinks.warehouse.lake.location import Location
-    from sinks.warehouse.lake.manifest import ManifestStore
-    from sinks.warehouse.lake_observer import published_cut
-
-    current = ManifestStore(Location.configured(settings)).current()
-    return dict(published_cut(current).views_behind) if current else {}
-
-
-def _time(us: int) -> str:
-    return datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="seconds")

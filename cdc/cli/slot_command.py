@@ -18,6 +18,7 @@ from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.clock import SystemClock
 from cdc.config.settings import Config
 from cdc.errors import SourceRefused, UsageError
+from cdc.model import units
 
 if TYPE_CHECKING:
     from cdc.replication.blockers import Blocker
@@ -201,7 +202,7 @@ def _listed(tables: Sequence[str]) -> str:
 def _loss_of_drop(slot: SlotFacts, *, ours: bool) -> str:
     if slot.invalidation:
         return f"slot {slot.name} is already lost ({slot.invalidation}); dropping it loses nothing more"
-    behind = f" ({output.size(slot.lag_bytes)} of WAL so far)" if slot.lag_bytes is not None else ""
+    behind = f" ({units.size(slot.lag_bytes)} of WAL so far)" if slot.lag_bytes is not None else ""
     consequence = "capture stops in state GAP at its next start" if ours else "it must start over"
     return f"changes after {slot.confirmed_flush_lsn or slot.restart_lsn}{behind} are lost to its reader: {consequence}"
 
@@ -237,9 +238,9 @@ def _table(slots: Sequence[SlotFacts], config: Config) -> Table:
             slot.plugin or "",
             _reader(slot),
             str(slot.confirmed_flush_lsn or ""),
-            output.size(slot.lag_bytes),
-            output.size(slot.retained_bytes),
-            output.size(slot.safe_wal_size) or ("" if slot.invalidation else "ever"),
+            units.size(slot.lag_bytes),
+            units.size(slot.retained_bytes),
+            units.size(slot.safe_wal_size) or ("" if slot.invalidation else "ever"),
             Text(f"{wal}: {slot.invalidation}" if slot.invalidation else wal, style=_WAL_STYLES.get(wal, "")),
         )
     return made

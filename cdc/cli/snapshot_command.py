@@ -17,6 +17,7 @@ from cdc.cli.command_options import config_option, configuration, json_option
 from cdc.clock import SystemClock
 from cdc.config.settings import Config
 from cdc.errors import EXIT_FAILED, EXIT_OK, CutNotReached, TopicMismatch, UsageError
+from cdc.model import units
 
 if TYPE_CHECKING:
     from cdc.control.requests import SnapshotRequest
@@ -269,7 +270,7 @@ def _follow(config: Config, view: SnapshotView, numbers: Mapping[str, int], *, a
 def _print_ended(mine: Sequence[Mapping[str, Any]], view: SnapshotView, ended: Mapping[str, str]) -> None:
     for one in mine:
         if one["state"] == "complete":
-            output.done(f"{one['table']}: {one['rows']:,} rows, {output.size(one['bytes'])}")
+            output.done(f"{one['table']}: {one['rows']:,} rows, {units.size(one['bytes'])}")
         else:
             output.refused(f"{one['table']}: {one['state']}")
     for name in sorted(ended.keys() - {one["table"] for one in mine}):
@@ -319,7 +320,7 @@ def _keys(path: Path | None, where: str | None) -> tuple[bytes, ...]:
                 ) from None
     if not keys or len(keys) > KEYS_MAX or sum(map(len, keys)) > KEYS_BYTES_MAX:
         raise UsageError(
-            f"{path} has {len(keys)} keys; expected 1 to {KEYS_MAX} keys of at most {output.size(KEYS_BYTES_MAX)}",
+            f"{path} has {len(keys)} keys; expected 1 to {KEYS_MAX} keys of at most {units.size(KEYS_BYTES_MAX)}",
             hint="use --where, or several files, for more rows",
         )
     return tuple(keys)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.cli import output
+from cdc.model import units
 
 _STYLES: Final = {
     "complete": "green",
@@ -31,9 +32,9 @@ def table(snapshots: Iterable[Mapping[str, Any]]) -> Table:
             Text(one["state"], style=_STYLES.get(one["state"], "")),
             done(one),
             f"{one['rows']:,}",
-            output.size(one["bytes"]),
+            units.size(one["bytes"]),
             f"{one['rows_per_second']:,.0f}" if one["rows_per_second"] else "",
-            output.duration(one["eta_seconds"]) if one["eta_seconds"] is not None else "",
+            units.duration(one["eta_seconds"]) if one["eta_seconds"] is not None else "",
         )
     return made
 
@@ -51,11 +52,11 @@ def done(one: Mapping[str, Any]) -> str:
 
 def details(one: Mapping[str, Any]) -> str:
     """Return rows, bytes, rate and whatever else is known of a snapshot, in one line."""
-    parts = [f"{one['rows']:,} rows", output.size(one["bytes"])]
+    parts = [f"{one['rows']:,} rows", units.size(one["bytes"])]
     if one["rows_per_second"]:
         parts.append(f"{one['rows_per_second']:,.0f} rows/s")
     if one["eta_seconds"] is not None:
-        parts.append(f"{output.duration(one['eta_seconds'])} left")
+        parts.append(f"{units.duration(one['eta_seconds'])} left")
     if one["keys_left"]:
         parts.append(f"{one['keys_left']:,} keys left")
     if one["chunks_waiting"]:

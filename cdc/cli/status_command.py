@@ -6,21 +6,16 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
 from cdc.cli import output, sink_lines, status_text, wait_notice
 from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.status_reader import StatusReader
 from cdc.clock import Clock, SystemClock
-from cdc.config.settings import Config
-
-if TYPE_CHECKING:
-    from cdc.inspect.pipeline_state import PipelineObserver, PipelineView
 
 _WATCH_S: Final = 1.0
-_SECOND_READ_S: Final = 1.0
-_SINKS_S: Final = 5.0
 
 
 @click.command("status")
@@ -39,7 +34,7 @@ def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
     config = configuration(config_path)
     clock = SystemClock()
     observer = PipelineObserver(config, clock)
-    reader = _StatusReader(config, observer, clock)
+    reader = StatusReader(config, observer, clock)
     try:
         if watch:
             return _watch(reader, clock, as_json=as_json)
@@ -54,51 +49,7 @@ def command(watch: bool, config_path: Path | None, as_json: bool) -> int:
     return sink_lines.exit_code(status_text.exit_code(found), found)
 
 
-class _StatusReader:
-    """Reads the state repeatedly; the rate at which WAL is written is computed between two reads."""
-
-    def __init__(self, config: Config, observer: PipelineObserver, clock: Clock) -> None:
-        self._config = config
-        self._observer = observer
-        self._clock = clock
-        self._before: PipelineView | None = None
-        self._sinks: list[dict[str, Any]] | None = None
-        self._sinks_s = 0.0
-
-    def take(self, *, patient: bool = False) -> dict[str, Any]:
-        """Return the document of one read.
-
-        `patient`: read twice when the time until the slot is lost can only be computed from two reads.
-        """
-        view = self._observer.read()
-        if patient and view.daemon is None and view.source is not None and view.source.slot.safe_wal_size is not None:
-            self._before = view
-            self._clock.wait(threading.Event(), _SECOND_READ_S)
-            view = self._observer.read()
-        moment = status_text.Moment(self._clock.wall_s(), _wal_rate(self._before, view))
-        self._before = view
-        found = status_text.document(self._config, view, moment)
-        return {**found, "sinks": self._sinks_of(view)}
-
-    def _sinks_of(self, view: PipelineView) -> list[dict[str, Any]] | None:
-        """Like `sink_lines.sinks_of`, but skips Kafka while it does not answer, and asks it only every few seconds."""
-        now_s = self._clock.monotonic_s()
-        if view.daemon is None or "sinks" not in view.daemon:
-            if "kafka" in view.missing:
-                return None if self._config.sinks else []
-            if self._sinks is not None and now_s - self._sinks_s < _SINKS_S:
-                return self._sinks
-        self._sinks, self._sinks_s = sink_lines.sinks_of(self._config, view.daemon), now_s
-        return self._sinks
-
-
-def _wal_rate(before: PipelineView | None, now: PipelineView) -> float | None:
-    if before is None or before.source is None or now.source is None or now.source.at_s <= before.source.at_s:
-        return None
-    return max(0, now.source.current_lsn - before.source.current_lsn) / (now.source.at_s - before.source.at_s)
-
-
-def _watch(reader: _StatusReader, clock: Clock, *, as_json: bool) -> int:
+def _watch(reader: StatusReader, clock: Clock, *, as_json: bool) -> int:
     """Read until Ctrl-C: update in place on a terminal; with --json print one compact document per line."""
     with output.waiting("reading the state"):
         found = reader.take()

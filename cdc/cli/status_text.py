@@ -13,7 +13,9 @@ from cdc.cli import left_out_text, output, wal_report
 from cdc.config.settings import Config
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR
 from cdc.lsn import Lsn
+from cdc.model import units
 from cdc.model.run_state import State
+from cdc.model.weak_setting import unaccepted
 from cdc.telemetry.capture_status import DDL_SHOWN, ddl_document
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ def document(config: Config, view: PipelineView, moment: Moment) -> dict[str, An
         "last_batch_rows": daemon.get("last_batch_rows"),
         "last_commit_seconds": daemon.get("last_commit_seconds"),
         "snapshots": daemon.get("snapshots"),
+        "load_guard": daemon.get("load_guard"),
         "signals": daemon.get("signals"),
         "slot": slot,
         "wal": _wal(config, view),
@@ -99,6 +102,7 @@ def lines(document: dict[str, Any]) -> Table:
         ("lag", _lag(document)),
         ("flow", _flow(document)),
         ("snapshots", _snapshots(document)),
+        ("", _slowed(document["load_guard"])),
         ("signals", _signals(document["signals"])),
         ("slot", _slot_line(document["slot"])),
         ("", _danger(document["slot"])),
@@ -214,7 +218,7 @@ def _headline(document: dict[str, Any]) -> Text:
     if document["reason"]:
         text.append(f" ({output.plain(document['reason'])})")
     if document["state_seconds"] is not None:
-        text.append(f" for {output.duration(document['state_seconds'])}")
+        text.append(f" for {units.duration(document['state_seconds'])}")
     elif state == DOWN:
         text.append(f"  {output.plain(document['unreachable'].get('daemon', ''))}", style="dim")
         reader = (document["slot"] or {}).get("active_pid")
@@ -269,9 +273,9 @@ def _where(document: dict[str, Any]) -> str:
 def _lag(document: dict[str, Any]) -> str:
     parts = []
     if document["lag_seconds"] is not None:
-        parts.append(output.duration(document["lag_seconds"]))
+        parts.append(units.duration(document["lag_seconds"]))
     if document["lag_bytes"] is not None:
-        parts.append(f"{output.size(document['lag_bytes'])} of WAL")
+        parts.append(f"{units.size(document['lag_bytes'])} of WAL")
     return ", ".join(parts)
 
 
@@ -280,7 +284,7 @@ def _flow(document: dict[str, Any]) -> str:
         return ""
     rows, commit_s = document["last_batch_rows"] or 0, document["last_commit_seconds"] or 0.0
     batch = f"last batch {rows:,} rows in {1000 * commit_s:.0f} ms" if rows else f"last commit {1000 * commit_s:.0f} ms"
-    speed = f"{document['rows_per_second']:,.0f} rows/s, {output.size(document['bytes_per_second'])}/s"
+    speed = f"{document['rows_per_second']:,.0f} rows/s, {units.size(document['bytes_per_second'])}/s"
     return f"{speed};  {batch};  {document['rows'] or 0:,} rows since start"
 
 
@@ -299,6 +303,13 @@ def _snapshots(document: dict[str, Any]) -> str:
     return ", ".join(parts) + (f", {rows_s:,.0f} rows/s" if parts and rows_s else "")
 
 
+def _slowed(guard: dict[str, Any] | None) -> Text | None:
+    """Return a line only while the load guard slows snapshots down."""
+    if not guard or not guard["reason"]:
+        return None
+    return Text(f"slowed down to {100 * guard['speed']:.0f} %: {output.plain(guard['reason'])}", style="yellow")
+
+
 def _slot_line(slot: dict[str, Any] | None) -> Text | str:
     if slot is None:
         return ""
@@ -308,10 +319,10 @@ def _slot_line(slot: dict[str, Any] | None) -> Text | str:
     text = Text.assemble((status, _WAL_COLOURS.get(status, "")))
     if slot.get("invalidation"):
         text.append(f" ({slot['invalidation']})")
-    text.append(f", keeps {output.size(slot['retained_bytes']) or 'nothing'}")
+    text.append(f", keeps {units.size(slot['retained_bytes']) or 'nothing'}")
     safe = slot.get("safe_wal_bytes")
     if status != "lost":
-        text.append(", without limit" if safe is None else f", safe for {output.size(safe)} more")
+        text.append(", without limit" if safe is None else f", safe for {units.size(safe)} more")
     return text
 
 
@@ -322,9 +333,9 @@ def _danger(slot: dict[str, Any] | None) -> Text | None:
     lost_in_s = slot["lost_in_seconds"]
     if not lost_in_s:
         return None
-    rate = output.size(slot.get("wal_bytes_per_second"))
+    rate = units.size(slot.get("wal_bytes_per_second"))
     style = "bold red" if lost_in_s < _SOON_S else "dim"
-    return Text(f"lost in {output.duration(lost_in_s)} if capture stopped confirming ({rate}/s of WAL)", style=style)
+    return Text(f"lost in {units.duration(lost_in_s)} if capture stopped confirming ({rate}/s of WAL)", style=style)
 
 
 def _ddl_known(view: PipelineView) -> dict[str, Any]:
@@ -357,8 +368,7 @@ def _columns_left_out(found: list[dict[str, Any]] | None) -> Text | None:
 def _weak_topics(config: Config, view: PipelineView) -> list[dict[str, Any]]:
     """Return weak settings of topics; few replicas only where the configuration does not accept them."""
     found = [one.document for one in view.weak] or (view.daemon or {}).get("weak_topics") or []
-    accepted = config.kafka.allow_unreplicated
-    return [one for one in found if not (accepted and one["setting"].endswith("replication factor"))]
+    return [dict(one) for one in unaccepted(found, unreplicated=config.kafka.allow_unreplicated)]
 
 
 def _weak(document: dict[str, Any]) -> Text | None:
@@ -383,4 +393,4 @@ def _kafka_line(kafka: dict[str, Any] | None) -> str:
     if kafka is None:
         return ""
     ago = kafka["last_transaction_seconds_ago"]
-    return output.plain(kafka["bootstrap"]) + ("" if ago is None else f", last transaction {output.duration(ago)} ago")
+    return output.plain(kafka["bootstrap"]) + ("" if ago is None else f", last transaction {units.duration(ago)} ago")

@@ -17,6 +17,7 @@ from cdc.config.settings import Applied, Config
 from cdc.config.sink_kinds import applied_of, sink_of
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
 from cdc.lsn import Lsn
+from cdc.model import units
 
 if TYPE_CHECKING:
     from cdc.verify.capture_wait import Notify
@@ -203,6 +204,7 @@ def _lake(config: Config, sink: str, tables: tuple[str, ...], *, as_json: bool) 
         for kind, keys in report.examples.items():
             output.note(f"{report.table}: {kind} {', '.join(map(str, keys))}")
     if ok:
-        rows = sum(report.compared for report in reports)
-        output.done(f"{rows:,} rows of {len(reports)} tables match their topics at {Lsn(manifest.end_lsn)}")
+        rows = units.count(sum(report.compared for report in reports), "row")
+        checked = units.count(len(reports), "table")
+        output.done(f"lake and topics are equal at {Lsn(manifest.end_lsn)}: {rows} of {checked}")
     return EXIT_OK if ok else EXIT_FAILED

@@ -27,6 +27,7 @@ from cdc.cli.view_plan_command import explain_command, plan_command
 from cdc.clock import SystemClock
 from cdc.control.chosen_lake import LakeChoice, check_file
 from cdc.errors import EXIT_OK, ViewRefused
+from cdc.model import units
 
 if TYPE_CHECKING:
     from sinks.warehouse.lake.manifest import Manifest
@@ -223,7 +224,7 @@ def _listing(found: list[dict[str, Any]]) -> Table:
             view["lsn"] or "",
             "" if view["cut"] is None else str(view["cut"]),
             "" if view["rows"] is None else f"{view['rows']:,}",
-            "" if age is None else output.duration(age),
+            "" if age is None else units.duration(age),
             Text(output.plain(view["reason"] or ""), style="yellow"),
         )
     return made

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdc.cli import output
 from cdc.config.settings import Source
+from cdc.model import units
 from cdc.model.wal_alarm import levels_passed
 from cdc.telemetry.wal_status import room_in, wal_document
 
@@ -28,7 +29,7 @@ def lines(wal: dict[str, Any] | None) -> list[tuple[str, str]]:
         return []
     found = []
     if wal["alarms"] and not wal["lost"]:
-        left, limit = output.size(wal["left_bytes"]) or "nothing", output.size(wal["limit_bytes"])
+        left, limit = units.size(wal["left_bytes"]) or "nothing", units.size(wal["limit_bytes"])
         found.append(("wal alarm", f"{left} of {limit} is left ({wal['left_percent']:.0f} %)"))
     if wal["idle_lost_in_seconds"] is not None and not wal["lost"]:
         text = f"no process reads the slot: lost in {wal['idle_lost_in_seconds']:.0f} s (idle_replication_slot_timeout)"

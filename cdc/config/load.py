@@ -1,15 +1,15 @@
 """Builds the Config from cdc.toml and the environment.
 
 The environment overrides the file, and the file overrides the defaults. ``TAILRACE_<SECTION>_<KEY>`` sets one value;
-commas separate the items of a list. The password of ``TAILRACE_SOURCE_PASSWORD`` or ``source.password_file`` is put
-into the DSN.
+commas separate the items of a list. The password of ``TAILRACE_SOURCE_PASSWORD`` is put
+into the DSN; that of ``source.password_file`` or ``source.password_command`` is read for each connection.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -18,24 +18,27 @@ from typing import Any, Final, get_origin, get_type_hints
 import msgspec
 
 from cdc.config import outbox_check, outbox_debezium
+from cdc.config.credential import CommandSecret, Dsn, FileSecret, unreadable
 from cdc.config.debezium_options import as_modes, check_compatibility, translated
+from cdc.config.environment import PASSWORD, PREFIX, STORE_URLS
 from cdc.config.lake_url import HINT, problem_of
+from cdc.config.notify_settings import from_environment
 from cdc.config.secret import Secret
 from cdc.config.section import section_of
-from cdc.config.settings import Config, Warehouse
+from cdc.config.settings import Config, Kafka, Warehouse
 from cdc.config.sink_plugins import with_plugin
-from cdc.errors import ConfigError
+from cdc.config.source_settings import Source
+from cdc.errors import ConfigError, CredentialUnavailable
 
-_PREFIX: Final = "TAILRACE_"
 _WITH_OPTIONS: Final = ("kafka", "registry")
-_URLS: Final = {"search": "TAILRACE_SEARCH_URL", "cache": "TAILRACE_CACHE_URL"}
-"""Kind of sink -> the variable with the address of its store, used if the file has none."""
 _FILE_SUFFIX: Final = "_file"
+_COMMAND_SUFFIX: Final = "_command"
 _TOKEN_FILE: Final = "token_file"  # noqa: S105 - object stores have options with this name, and their value is a path
 _COMPACTION_LAG_S: Final = 86_400  # `cdc.publish.topic_rules.COMPACTION_LAG_MS`
 _PORT_MAX: Final = 65535
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?")
 _FEW: Final = 16  # as many keys fit into a hint
+_OF_OAUTH: Final = {"sasl.mechanism": "oauthbearer", "sasl.mechanisms": "oauthbearer", "security.protocol": "sasl_"}
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 SINK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _RESERVED_OPTIONS: Final = frozenset(
@@ -65,12 +68,13 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not valid TOML: {error}") from error
     if isinstance(raw.get("encode"), dict):
-        chosen = environ.get(f"{_PREFIX}ENCODE_COMPATIBILITY", raw["encode"].get("compatibility"))
+        chosen = environ.get(f"{PREFIX}ENCODE_COMPATIBILITY", raw["encode"].get("compatibility"))
         translate = as_modes if chosen == "debezium" else translated
         raw["encode"] = translate(raw["encode"], where)
     if isinstance(raw.get("outbox"), dict):
         raw["outbox"] = outbox_debezium.translated(raw["outbox"], where)
     _overlay(raw, environ)
+    from_environment(raw, environ, where)
     for section in _WITH_OPTIONS:
         table = raw.get(section)
         if isinstance(table, dict) and isinstance(table.get("options"), dict):
@@ -79,7 +83,7 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
         if isinstance(table, dict) and "kind" not in table:
             raise ConfigError(f"{where}: sinks.{sink}.kind is missing; it has no default", hint='kind = "warehouse"')
         if isinstance(table, dict):
-            url = environ.get(_URLS.get(str(table["kind"]), ""))
+            url = environ.get(STORE_URLS.get(str(table["kind"]), ""))
             if url is not None:
                 table.setdefault("url", url)
             _sink_options(table, sink, environ)
@@ -100,19 +104,21 @@ def _keys_of(kind: type) -> dict[str, Any]:
 
 def _overlay(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
     hints = _keys_of(Config)
-    if f"{_PREFIX}NAME" in environ:
-        raw["name"] = environ[f"{_PREFIX}NAME"]
+    if f"{PREFIX}NAME" in environ:
+        raw["name"] = environ[f"{PREFIX}NAME"]
     for section, hint in hints.items():
         kind = section_of(hint)
         if kind is None:
             continue
         for field, wanted in _keys_of(kind).items():
-            value = environ.get(f"{_PREFIX}{section}_{field}".upper())
+            if section_of(wanted) is not None:
+                continue  # a table
+            value = environ.get(f"{PREFIX}{section}_{field}".upper())
             if value is not None:
                 _table(raw, section)[field] = _from_text(value, wanted, f"{section}.{field}")
     for variable, value in environ.items():
         for section in _WITH_OPTIONS:
-            prefix = f"{_PREFIX}{section}_OPTION_".upper()
+            prefix = f"{PREFIX}{section}_OPTION_".upper()
             if variable.startswith(prefix):
                 option = variable.removeprefix(prefix).lower().replace("_", ".")
                 _table(_table(raw, section), "options")[option] = value
@@ -141,9 +147,12 @@ def _from_text(text: str, wanted: Any, key: str) -> object:
     return text
 
 
-def _options(options: dict[str, Any], where: str) -> dict[str, str]:
-    """Flatten ``security.protocol = "SSL"``, which TOML reads as nested tables, and read secrets from files."""
-    flat: dict[str, str] = {}
+def _options(options: dict[str, Any], where: str) -> dict[str, str | Secret]:
+    """Flatten ``security.protocol = "SSL"``, which TOML reads as nested tables.
+
+    An option that names a file or a command becomes a secret that is read when it is used; files are read here, too.
+    """
+    flat: dict[str, str | Secret] = {}
 
     def walk(prefix: str, value: object) -> None:
         if isinstance(value, dict):
@@ -153,16 +162,16 @@ def _options(options: dict[str, Any], where: str) -> dict[str, str]:
             flat[prefix] = "true" if value else "false"
         elif isinstance(value, (str, int, float)):
             flat[prefix] = str(value)
+        elif isinstance(value, list) and prefix.lower().endswith(_COMMAND_SUFFIX):
+            key = f"{where}.{prefix}"
+            flat[prefix[: -len(_COMMAND_SUFFIX)]] = CommandSecret(_command(value, key), key)
         else:
             raise ConfigError(f"{where}.{prefix} must be a string, a number, true or false")
 
     walk("", options)
     named = [key for key in flat if key.lower().endswith(_FILE_SUFFIX) and not key.lower().endswith(_TOKEN_FILE)]
     for key in named:
-        try:
-            flat[key[: -len(_FILE_SUFFIX)]] = Path(flat.pop(key)).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{where}.{key}: {_unreadable(error)}") from None
+        flat[key[: -len(_FILE_SUFFIX)]] = _readable(FileSecret(str(flat.pop(key)), f"{where}.{key}"))
     for key in flat:
         if key in _RESERVED_OPTIONS:
             raise ConfigError(
@@ -182,7 +191,7 @@ def _sink_options(table: dict[str, Any], sink: str, environ: Mapping[str, str]) 
     """
     warehouse = table.get("kind") == "warehouse"
     for key, word in (("storage", "STORAGE"), ("spark", "")) if warehouse else (("options", "OPTION"),):
-        prefix = f"{_PREFIX}SINK_{sink}_{word}_".upper()
+        prefix = f"{PREFIX}SINK_{sink}_{word}_".upper()
         given = {name.removeprefix(prefix).lower(): value for name, value in environ.items() if name.startswith(prefix)}
         there = table.get(key, {})
         if given and word and isinstance(there, dict):
@@ -191,14 +200,31 @@ def _sink_options(table: dict[str, Any], sink: str, environ: Mapping[str, str]) 
             table[key] = _options(there, f"sinks.{sink}.{key}")
 
 
-def _unreadable(error: OSError | UnicodeDecodeError) -> str:
-    """Return why a file cannot be read, without its bytes: they are part of a secret."""
-    return f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else "the file is not UTF-8 text"
+def _readable(secret: FileSecret) -> FileSecret:
+    """Return the secret if its file can be read now. Raises ConfigError."""
+    try:
+        secret.reveal()
+    except CredentialUnavailable as error:
+        raise ConfigError(error.message) from None
+    return secret
+
+
+def _command(given: Sequence[object], key: str) -> list[str]:
+    """Return a program and its arguments. Raises ConfigError for anything else."""
+    words = [word for word in given if isinstance(word, str) and "\0" not in word]
+    if not words or len(words) != len(given) or not words[0].strip():
+        raise ConfigError(
+            f"{key} must be a list of strings: a program and its arguments",
+            hint='for example ["/usr/bin/cat", "/run/x"]',
+        )
+    return words
 
 
 def _decode_special(kind: type, value: object) -> object:
     if kind is not Secret:
         raise NotImplementedError(kind)
+    if isinstance(value, Secret):  # it was made from a file or command
+        return value
     if not isinstance(value, str):
         raise TypeError("Expected `str`")  # msgspec converts it to a ValidationError that names the key
     return Secret(value)
@@ -281,6 +307,7 @@ def _check(config: Config, where: str) -> None:
             _check_place(where, sink, settings)
     check_compatibility(config, where)
     _check_format(config, where)
+    _check_oauth(config.kafka, where)
     lag_s = config.kafka.compaction_lag_max_s
     if 0 < lag_s < _COMPACTION_LAG_S:
         raise ConfigError(
@@ -290,6 +317,25 @@ def _check(config: Config, where: str) -> None:
     match = re.fullmatch(r"(\[.+\]|[^:\[\]]+):(\d{1,5})", config.http.listen)
     if config.http.listen and (match is None or int(match[2]) > _PORT_MAX):
         raise ConfigError(f"{where}: http.listen is {config.http.listen!r}; expected host:port")
+
+
+def _check_oauth(kafka: Kafka, where: str) -> None:
+    if not kafka.oauth_command:
+        return
+    _command(kafka.oauth_command, "kafka.oauth_command")
+    for name, fits in _OF_OAUTH.items():
+        given = kafka.options.get(name)
+        if given is not None and not given.reveal().lower().startswith(fits):
+            raise ConfigError(
+                f"{where}: kafka.oauth_command gives a token for SASL/OAUTHBEARER, but kafka.options.{name} is another",
+                hint=f"remove kafka.options.{name}" if "sasl" in name else "set it to SASL_SSL",
+            )
+    for name in kafka.options:
+        if name.startswith("sasl.oauthbearer."):
+            raise ConfigError(
+                f"{where}: kafka.oauth_command and kafka.options.{name} are both set",
+                hint="remove the one that is not used; librdkafka gets its token in one way only",
+            )
 
 
 def _check_format(config: Config, where: str) -> None:
@@ -329,6 +375,12 @@ def _check_registry(config: Config, form: str) -> None:
 
 
 def _check_place(where: str, name: str, sink: Warehouse) -> None:
+    if sink.objective is not None and sink.objective.freshness_s <= sink.interval_s:
+        raise ConfigError(
+            f"{where}: sinks.{name}.objective.freshness_s is {sink.objective.freshness_s:g}, but a cut begins only "
+            f"every {sink.interval_s:g} s",
+            hint=f"lower sinks.{name}.interval_s, or allow for the interval and the time of a cut",
+        )
     if "://" not in sink.path:
         if sink.storage:
             raise ConfigError(
@@ -348,7 +400,7 @@ def _with_token(config: Config) -> Config:
     try:
         lines = Path(config.http.token_file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"http.token_file: {_unreadable(error)}") from None
+        raise ConfigError(f"http.token_file: {unreadable(error)}") from None
     if not lines or not lines[0].strip():
         raise ConfigError(f"http.token_file: the first line of {config.http.token_file} is empty")
     http = msgspec.structs.replace(config.http, token=Secret(lines[0].strip()))
@@ -356,22 +408,30 @@ def _with_token(config: Config) -> Config:
 
 
 def _with_password(config: Config, environ: Mapping[str, str]) -> Config:
-    password = environ.get(f"{_PREFIX}SOURCE_PASSWORD")
-    if password is None and config.source.password_file:
-        try:
-            lines = Path(config.source.password_file).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"source.password_file: {_unreadable(error)}") from None
-        password = lines[0] if lines else ""
-    if not password:
+    """Put the password of the environment into the DSN, or let each connection read that of the file or command."""
+    source, given = config.source, environ.get(PASSWORD)
+    if source.password_file and source.password_command:
+        raise ConfigError(
+            "source.password_file and source.password_command are both set", hint="remove the one that is not used"
+        )
+    if not (given or source.password_file or source.password_command):
         return config
     import psycopg.conninfo
 
     try:
-        dsn = psycopg.conninfo.make_conninfo(config.source.dsn.reveal(), password=password)
+        text = psycopg.conninfo.make_conninfo(source.dsn.reveal(), **({"password": given} if given else {}))
     except psycopg.ProgrammingError:
         raise ConfigError(
             "source.dsn is not a valid libpq connection string", hint="expected postgresql://user@host:5432/database"
         ) from None
-    source = msgspec.structs.replace(config.source, dsn=Secret(dsn))
-    return msgspec.structs.replace(config, source=source)
+    dsn = Secret(text)
+    if not given:
+        dsn = Dsn(source.dsn.reveal(), _password(source))
+    return msgspec.structs.replace(config, source=msgspec.structs.replace(source, dsn=dsn))
+
+
+def _password(source: Source) -> Secret:
+    if source.password_command:
+        key = "source.password_command"
+        return CommandSecret(_command(source.password_command, key), key)
+    return _readable(FileSecret(source.password_file or "", "source.password_file", first_line=True))

@@ -9,6 +9,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from cdc.config.notify_settings import Notify
+from cdc.config.objective_settings import Objective
+from cdc.config.otel_settings import Otel
 from cdc.config.outbox_settings import Outbox
 from cdc.config.secret import Secret
 from cdc.config.section import Section
@@ -26,6 +29,9 @@ __all__ = [
     "Encode",
     "Http",
     "Kafka",
+    "Notify",
+    "Objective",
+    "Otel",
     "Outbox",
     "Plugin",
     "Port",
@@ -62,9 +68,14 @@ class Kafka(Section, frozen=True):
     """Seconds within which deleted and replaced rows leave a compacted topic of rows that Tailrace creates
     (`max.compaction.lag.ms`). Lower it to meet a deadline for deleting data; at least 86400. 0: no limit.
     """
+    oauth_command: tuple[str, ...] = ()
+    """Program and arguments that print an OAuth token for SASL/OAUTHBEARER, as JSON or as a JSON Web Token. Run without
+    a shell, and again before the token expires. It has 15 seconds. Sets `sasl.mechanism`, and `security.protocol` to
+    SASL_SSL unless `options` has it.
+    """
     options: dict[str, Secret] = {}
-    """Any librdkafka option. Append `_file` to the name of an option to read its value from a file, or set
-    TAILRACE_KAFKA_OPTION_<OPTION>.
+    """Any librdkafka option. Append `_file` to the name of an option to read its value from a file, `_command` to run
+    a program that prints it, or set TAILRACE_KAFKA_OPTION_<OPTION>.
     """
 
 
@@ -102,6 +113,8 @@ class Capture(Section, frozen=True):
     """Seconds between checks of slot and publication. Capture acknowledges only WAL that a successful check has
     covered.
     """
+    objective: Objective | None = None
+    """Freshness objective of the log, the table `[capture.objective]`."""
 
 
 class Encode(Section, frozen=True):
@@ -146,7 +159,8 @@ class Registry(Section, frozen=True):
     """Addresses of the registry, separated by commas. Apicurio's address ends in /apis/ccompat/v7."""
     options: dict[str, Secret] = {}
     """Options of confluent_kafka's registry client, for example `basic.auth.user.info` or `ssl.ca.location`. Append
-    `_file` to the name of an option to read its value from a file, or set TAILRACE_REGISTRY_OPTION_<OPTION>.
+    `_file` to the name of an option to read its value from a file, `_command` to run a program that prints it, or set
+    TAILRACE_REGISTRY_OPTION_<OPTION>.
     """
 
 
@@ -229,7 +243,10 @@ class Config(Section, frozen=True):
     ddl: Ddl = Ddl()
     audit: Audit = Audit()
     http: Http = Http()
+    otel: Otel = Otel()
     outbox: Outbox | None = None
+    notify: dict[str, Notify] = {}
+    """One table per receiver of messages, for example [notify.ops]."""
     sinks: dict[str, Sink] = {}
     """One table per sink, for example [sinks.lake]."""
 

@@ -24,6 +24,7 @@ _NOT_FOR_SINKS: Final = frozenset(
         "TAILRACE_CONTRACTS_REGISTRY",
     }
 )
+_NOTIFY: Final = "TAILRACE_NOTIFY_"
 _REGISTRY: Final = "TAILRACE_REGISTRY_OPTION_"
 
 
@@ -37,7 +38,7 @@ def sink_environment(sink: str, environ: Mapping[str, str]) -> dict[str, str]:
         name: value
         for name, value in environ.items()
         if name not in _NOT_FOR_SINKS
-        and not name.startswith(_REGISTRY)
+        and not name.startswith((_REGISTRY, _NOTIFY))
         and (name.startswith(own) or not name.startswith(_SINKS))
     }
     if _DSN in kept:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
+from cdc.config.objective_settings import Objective
 from cdc.config.secret import Secret
 from cdc.config.section import Section
 
@@ -43,7 +44,8 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     """Any Spark setting. Append `_file` to the name of a setting to read its value from a file."""
     storage: dict[str, Secret] = {}
     """Options of the object store, as the deltalake package names them. Spark uses those of S3 too. Append `_file` to
-    the name of an option to read its value from a file, or set TAILRACE_SINK_<SINK>_STORAGE_<OPTION>.
+    the name of an option to read its value from a file, `_command` to run a program that prints it, or set
+    TAILRACE_SINK_<SINK>_STORAGE_<OPTION>.
     """
     keep_cuts: Annotated[int, Meta(ge=2, le=1_000_000)] = 1000
     """Number of newest cuts that remain readable."""
@@ -51,6 +53,8 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     """Hours for which one cut per minute remains readable beyond keep_cuts. 0: none."""
     listen: str = ""
     """host:port of the sink's own /livez, /readyz, /metrics and /status. Empty: no HTTP."""
+    objective: Objective | None = None
+    """Freshness objective of the sink, the table `[sinks.NAME.objective]`."""
 
 
 class Applied(Section, frozen=True, kw_only=True):
@@ -59,8 +63,8 @@ class Applied(Section, frozen=True, kw_only=True):
     tables: tuple[str, ...] = ("*.*",)
     """Captured tables to keep: shell patterns as in source.tables."""
     options: dict[str, Secret] = {}
-    """Options of the store's client. Append `_file` to the name of an option to read its value from a file, or set
-    TAILRACE_SINK_<SINK>_OPTION_<OPTION>.
+    """Options of the store's client. Append `_file` to the name of an option to read its value from a file, `_command`
+    to run a program that prints it, or set TAILRACE_SINK_<SINK>_OPTION_<OPTION>.
     """
     parallel: Annotated[int, Meta(ge=1, le=64)] = 4
     """Number of concurrent requests. A key is in at most one of them."""
@@ -74,6 +78,8 @@ class Applied(Section, frozen=True, kw_only=True):
     """Largest number of parked keys in a partition before the sink stops."""
     listen: str = ""
     """host:port of the sink's own /livez, /readyz, /metrics and /status. Empty: no HTTP."""
+    objective: Objective | None = None
+    """Freshness objective of the sink, the table `[sinks.NAME.objective]`."""
 
 
 class Search(Applied, frozen=True, kw_only=True, tag_field="kind", tag="search"):

@@ -25,6 +25,18 @@ class Snapshot(Section, frozen=True):
     """Bytes of a table that are read at once. Larger chunks need more memory and are hardly faster."""
     rows_per_s_max: Annotated[int, Meta(ge=0, le=100_000_000)] = 0
     """Limit on the rows read per second, over all tables. Set it if the snapshot slows down other work. 0: no limit."""
+    commit_latency_max_ms: Annotated[int, Meta(ge=0, le=600_000)] = 500
+    """Snapshots slow down while a commit on the source takes longer, in milliseconds. It is measured by committing an
+    empty logical message every two seconds, only while a snapshot reads. 0: off, and nothing is written.
+    """
+    standby_lag_max_s: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
+    """Snapshots slow down while a physical standby is further behind, in seconds. Needs `pg_read_all_stats`. 0: off."""
+    standbys_ignored: tuple[str, ...] = ()
+    """Values of `application_name` of standbys that do not count, such as one that is delayed on purpose."""
+    io_waits_max_percent: Annotated[int, Meta(ge=0, le=100)] = 75
+    """Snapshots slow down while more of the active client sessions wait for I/O or internal locks, in percent, from 8
+    active sessions on. Needs `pg_read_all_stats`. 0: off.
+    """
     copy_max_s: Annotated[int, Meta(ge=1, le=86_400)] = 600
     """Time limit in seconds for copying the tables without a key. Capture waits once for this copy. It is one Kafka
     transaction, so the broker's `transaction.max.timeout.ms` (15 min by default) must be a minute longer.

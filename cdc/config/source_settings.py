@@ -16,8 +16,12 @@ class Source(Section, frozen=True):
     dsn: Secret
     """libpq connection string or URL, including libpq's TLS settings."""
     password_file: str | None = None
-    """File whose first line is the password. TAILRACE_SOURCE_PASSWORD overrides it. Without either, libpq reads
-    PGPASSFILE or ~/.pgpass.
+    """File whose first line is the password. It is read for every new connection. TAILRACE_SOURCE_PASSWORD overrides
+    it. Without a password, libpq reads PGPASSFILE or ~/.pgpass.
+    """
+    password_command: tuple[str, ...] = ()
+    """Program and arguments that print the password, run without a shell for every new connection, for example for
+    identity tokens of a cloud. It has 15 seconds. TAILRACE_SOURCE_PASSWORD overrides it.
     """
     tables: tuple[str, ...] = ("public.*",)
     """Tables to capture: shell patterns of schema.table. A leading `!` excludes. The last match wins."""

@@ -20,6 +20,7 @@ failed     it ended with another error; it may have taken effect
 """
 
 ERROR_CHARACTERS_MAX: Final = 500
+ACTION_VERSION: Final = 1
 LIMIT_MAX: Final = 1000
 """The newest records that one request may read."""
 
@@ -28,13 +29,13 @@ LIMIT_MAX: Final = 1000
 class Actor:
     """Who performs an action, and from where.
 
-    who     CLI: the user of the operating system; HTTP: ``token``
-    origin  CLI: host name and process id; HTTP: the address of the client
+    who     CLI: the user of the operating system; HTTP: ``token``; a signal: its name
+    origin  CLI and signals: host name and process id; HTTP: the address of the client
     """
 
     who: str
     origin: str
-    via: Literal["cli", "http"]
+    via: Literal["cli", "http", "signal"]
 
 
 class ActionError(msgspec.Struct, frozen=True, rename={"kind": "class"}):
@@ -45,7 +46,7 @@ class ActionError(msgspec.Struct, frozen=True, rename={"kind": "class"}):
 
 
 class ActionRecord(msgspec.Struct, frozen=True, kw_only=True, rename={"origin": "from"}):
-    """One action. `at` is the time of its end, in UTC."""
+    """One action. `at` is the time of its end, in UTC. `version` is left out for 1."""
 
     at: str
     who: str
@@ -55,6 +56,7 @@ class ActionRecord(msgspec.Struct, frozen=True, kw_only=True, rename={"origin": 
     arguments: dict[str, Any]
     result: Result
     error: ActionError | None = None
+    version: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def error_of(error: BaseException) -> ActionError:
@@ -73,11 +75,12 @@ def encode(record: ActionRecord) -> bytes:
 
 
 def decode(value: bytes | None) -> ActionRecord | None:
-    """Return the record; None for a value that another program wrote."""
+    """Return the record; None for a value of another version, or of another program. Its readers count these."""
     try:
-        return msgspec.json.decode(value or b"", type=ActionRecord)
+        found = msgspec.json.decode(value or b"", type=ActionRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    return found if found.version in {msgspec.UNSET, ACTION_VERSION} else None
 
 
 def document(record: ActionRecord) -> dict[str, Any]:

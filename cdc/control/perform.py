@@ -19,6 +19,7 @@ from cdc.control import action_log
 from cdc.control.action_record import ActionRecord, Actor, Result, error_of
 from cdc.control.requests import (
     ActionRequest,
+    ConfigReload,
     DdlAccept,
     DeadLettersRetry,
     DeadLettersSkip,
@@ -39,6 +40,9 @@ from cdc.errors import ConfigError, SinkBehind, TailraceError, UsageError
 
 Write = Callable[[Config, ActionRecord], object]
 """Writes a record; raises TailraceError."""
+
+Reload = Callable[[], Mapping[str, Any]]
+"""Reloads the configuration of this process, and returns the keys that it applied and those that need a restart."""
 
 _OF_HTTP: Final = Terminal()
 
@@ -68,8 +72,13 @@ def perform(
     terminal: Terminal = _OF_HTTP,
     write: Write = action_log.write,
     clock: Clock | None = None,
+    reload: Reload | None = None,
+    sink: str = "",
 ) -> Outcome:
     """Perform the action and record it, also if it is refused or fails.
+
+    `reload` is that of this process, if it is capture or a sink. `sink` names the sink whose process this is: it
+    performs only actions on itself, and their records name it.
 
     Raises `Declined` if the operator answers no, and what is not a TailraceError, for example at Ctrl-C; the latter is
     recorded too.
@@ -83,7 +92,7 @@ def perform(
             origin=actor.origin,
             via=actor.via,
             action=action_of(request),
-            arguments=recorded_arguments(request),
+            arguments=({"sink": sink} if sink else {}) | recorded_arguments(request),
             result=result,
             error=None if error is None else error_of(error),
         )
@@ -94,7 +103,9 @@ def perform(
         return ""
 
     try:
-        done = _act(config, request, terminal)
+        if sink:
+            _refuse_of_capture(request, sink)
+        done = _act(config, request, terminal, reload)
     except Declined:
         raise
     except TailraceError as error:
@@ -115,7 +126,15 @@ def cli_actor() -> Actor:
     return Actor(who, f"{socket.gethostname()} pid {os.getpid()}", "cli")
 
 
-def _act(config: Config, request: ActionRequest, terminal: Terminal) -> Done:
+def _refuse_of_capture(request: ActionRequest, sink: str) -> None:
+    if not isinstance(request, LogLevel | ConfigReload):
+        raise UsageError(
+            f"the process of sink {sink!r} does not perform {action_of(request)}",
+            hint="it performs only config.reload and log.level; send other actions to capture, at http.listen",
+        )
+
+
+def _act(config: Config, request: ActionRequest, terminal: Terminal, reload: Reload | None) -> Done:
     """Each action is imported when it is needed: a command must start quickly."""
     match request:
         case SinkPause() | SinkResume():
@@ -145,6 +164,10 @@ def _act(config: Config, request: ActionRequest, terminal: Terminal) -> Done:
 
             log.set_level(request.level)
             return Done("done", {})
+        case ConfigReload():
+            if reload is None:
+                raise UsageError("this process has no configuration to reload", command="cdc reload")
+            return Done("done", reload())
         case _:
             assert_never(request)
 

@@ -118,6 +118,10 @@ class LogLevel(_Request, frozen=True, tag="log.level"):
     level: Literal["debug", "info", "warning"]
 
 
+class ConfigReload(_Request, frozen=True, tag="config.reload"):
+    """Read the configuration of capture again, and take over what can change while it runs."""
+
+
 SnapshotRequest: TypeAlias = SnapshotStart | SnapshotPause | SnapshotResume | SnapshotStop
 DeadLettersRequest: TypeAlias = DeadLettersRetry | DeadLettersSkip
 ViewRequest: TypeAlias = ViewSwap | ViewRollback
@@ -134,6 +138,7 @@ ActionRequest: TypeAlias = (
     | ViewSwap
     | ViewRollback
     | LogLevel
+    | ConfigReload
 )
 
 

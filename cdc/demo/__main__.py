@@ -11,11 +11,12 @@ from typing import Final
 
 from rich.text import Text
 
-from cdc.demo.demo_stack import DemoStack, demo_stack
+from cdc.demo.demo_stack import OWNER
 from cdc.demo.screen import Screen
 from cdc.demo.sink_tour import SERVERS as STORE_SERVERS
 from cdc.demo.tour import Options, Tour
 from cdc.errors import EXIT_FAILED, EXIT_OK, TailraceError
+from cdc.local.owned_stack import OwnedStack, owned_stack
 from cdc.local.stack import DEFAULT_SERVERS
 
 _STACK: Final = "demo"
@@ -28,9 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     screen = Screen()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with demo_stack(
-            given.stack, DEFAULT_SERVERS if given.capture_only else (*DEFAULT_SERVERS, *STORE_SERVERS)
-        ) as demo:
+        servers = DEFAULT_SERVERS if given.capture_only else (*DEFAULT_SERVERS, *STORE_SERVERS)
+        with owned_stack(OWNER, given.stack, servers) as demo:
             if given.end:
                 screen.step("Ended", f"stack {given.stack} has no servers or files of a demo any more")
                 return EXIT_OK
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def _demonstrate(screen: Screen, demo: DemoStack, given: argparse.Namespace) -> int:
+def _demonstrate(screen: Screen, demo: OwnedStack, given: argparse.Namespace) -> int:
     screen.heading("Tailrace", "Every committed change of PostgreSQL, in order, exactly once, in Kafka.")
     options = Options(given.seconds, given.branches, tamper=given.tamper, keep=given.keep, sinks=not given.capture_only)
     exact = Tour(demo, screen, options).run()
@@ -56,7 +56,7 @@ def _demonstrate(screen: Screen, demo: DemoStack, given: argparse.Namespace) -> 
     return EXIT_OK if exact else EXIT_FAILED
 
 
-def _show_commands(screen: Screen, demo: DemoStack) -> None:
+def _show_commands(screen: Screen, demo: OwnedStack) -> None:
     screen.step("Kept", "servers and capture are still running; try these commands:")
     for command in (
         f"cdc tail -c {demo.config}",

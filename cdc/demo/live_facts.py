@@ -15,13 +15,14 @@ from typing import Final
 import psycopg
 
 from cdc.config.settings import Config
-from cdc.demo.demo_process import WORKING, CaptureProcess
 from cdc.errors import TailraceError
 from cdc.kafka.log_reader import LogReader
+from cdc.local.command_process import WORKING, CaptureProcess
 from cdc.lsn import Lsn
 from cdc.model.progress_record import Cut
 from cdc.model.topic_names import cuts_topic
 from cdc.progress.record_format import decode
+from cdc.replication.connect import connect
 
 _SAMPLE_S: Final = 0.25
 _RATE_S: Final = 3.0  # a rate is the mean of this time
@@ -94,7 +95,7 @@ class LiveFacts:
         """Follow the cut index, which yields a batch at least five times per second, and take samples."""
         topic, sampled_s = cuts_topic(self._config.name), 0.0
         with (
-            psycopg.connect(self._config.source.dsn.reveal(), autocommit=True) as session,
+            connect(self._config.source.dsn, application_name="demo") as session,
             LogReader(self._config.kafka, client_id="demo-facts", follows=True) as reader,
         ):
             for batch in reader.read({(topic, 0): 0}):

@@ -13,8 +13,6 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
-from importlib import resources
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -22,16 +20,16 @@ from psycopg.rows import dict_row
 
 from cdc.client import Waiter, written_lsn
 from cdc.config.settings import Config
-from cdc.demo.demo_process import DemoProcess
-from cdc.demo.demo_stack import NAME, DemoStack
+from cdc.demo.demo_stack import NAME
 from cdc.errors import LocalError, SinkBehind, TailraceError
+from cdc.local.command_process import CommandProcess
+from cdc.local.owned_stack import OwnedStack
+from cdc.shop.config_text import LAKE, STORES, VIEW_STORES
+from cdc.shop.rows import views_folder
 from sinks.warehouse.lake.manifest import Manifest
 from sinks.warehouse.read.lake_reader import Lake, read
 
 SERVERS: Final = ("opensearch", "valkey")
-STORES: Final = ("search", "cache")
-VIEW_STORES: Final = ("documents", "answers")
-"""Sinks that keep views of the lake, from the topics of the views."""
 VIEW: Final = "daily_revenue"
 _REACH_S: Final = 200.0  # the first cut waits for Spark: 28 s on an idle machine, 77 s on a busy one
 _CHECK_S: Final = 1.0
@@ -44,17 +42,12 @@ Day: TypeAlias = tuple[date, int, int, Decimal]
 """A row of `VIEW`: day, orders, items, revenue."""
 
 
-def views_folder() -> Path:
-    """Return the folder of the demo's views."""
-    return Path(str(resources.files("cdc.demo").joinpath("views")))
-
-
 class SinkTour:
     """The processes of all sinks."""
 
-    def __init__(self, demo: DemoStack) -> None:
+    def __init__(self, demo: OwnedStack) -> None:
         self._demo = demo
-        self._processes = [DemoProcess(demo, name, "sink", "run", name) for name in ("lake", *STORES, *VIEW_STORES)]
+        self._processes = [CommandProcess(demo, name, "sink", "run", name) for name in (LAKE, *STORES, *VIEW_STORES)]
         self._lake = Lake(demo.lake)
         self._shown = (0, "Spark is starting")
 

@@ -15,18 +15,23 @@ from rich.text import Text
 from cdc.artifacts.download_progress import NoProgress
 from cdc.config.load import parse
 from cdc.config.settings import Config
-from cdc.demo import bank, proof, shop
-from cdc.demo.demo_process import CaptureProcess, run_command
-from cdc.demo.demo_stack import DemoStack
+from cdc.demo import bank, proof
+from cdc.demo.demo_stack import start_servers, write_config
 from cdc.demo.live_facts import LiveFacts
 from cdc.demo.picture import Scene
 from cdc.demo.screen import Screen
 from cdc.demo.shop_events import ShopEvents
-from cdc.demo.sink_tour import STORES, VIEW, VIEW_STORES, SinkTour, day_line, views_folder
+from cdc.demo.sink_tour import VIEW, SinkTour, day_line
 from cdc.errors import LocalError
+from cdc.local.command_process import CaptureProcess, run_command
+from cdc.local.owned_stack import OwnedStack
 from cdc.lsn import Lsn
 from cdc.model.topic_names import data_topic
 from cdc.replication.connect import translate
+from cdc.shop import rows
+from cdc.shop.config_text import STORES, VIEW_STORES
+from cdc.shop.rows import views_folder
+from cdc.shop.workload import Shop
 from cdc.verify.log_check import fold_and_compare
 
 _DOWN_S: Final = 1.0  # time between the kill of capture and its restart
@@ -58,7 +63,7 @@ class Options:
 class Tour:
     """One demo. Call `run` once."""
 
-    def __init__(self, demo: DemoStack, screen: Screen, options: Options) -> None:
+    def __init__(self, demo: OwnedStack, screen: Screen, options: Options) -> None:
         self._demo = demo
         self._screen = screen
         self._options = options
@@ -98,7 +103,7 @@ class Tour:
 
     def _servers(self) -> None:
         with self._timed() as took:
-            self._demo.up()
+            start_servers(self._demo.stack)
         found = {server.name: server for server in self._demo.stack.describe()}
         names = ", ".join(
             f"{title} {found[name].version} on port {found[name].ports[name]}"
@@ -112,10 +117,10 @@ class Tour:
         with self._timed() as took:
             postgres.prepare(NoProgress())
             bank.create_tables(postgres.programs, postgres.printable_dsn)
-            shop.create_tables(session)
+            rows.create_tables(session)
         self._screen.step("Tables", "a bank (pgbench's 4 tables) and a small shop (6), all empty", took())
         self._screen.step("Config", str(self._demo.config))
-        self._screen.file(self._demo.write_config(views_folder() if self._options.sinks else None))
+        self._screen.file(write_config(self._demo, views_folder() if self._options.sinks else None))
 
     def _capture(self) -> tuple[Config, CaptureProcess]:
         config = parse(self._demo.config.read_text(encoding="utf-8"), {})
@@ -140,7 +145,7 @@ class Tour:
         return sinks
 
     def _data(self, session: psycopg.Connection, capture: CaptureProcess, live: LiveFacts) -> None:
-        expected = shop.FILLED
+        expected = rows.FILLED
         expected += self._options.branches * (bank.ACCOUNTS_PER_BRANCH + bank.TELLERS_PER_BRANCH + 1)
 
         def scene() -> Scene:
@@ -148,7 +153,7 @@ class Tour:
             return Scene("Filling the tables through capture", live.facts, done=done)
 
         with self._timed() as took, self._screen.watching(scene):
-            shop.fill(session, _SEED)
+            rows.fill(session, _SEED)
             for _ in bank.fill(session, self._options.branches):
                 capture.check()
             self._await_caught_up(capture, live, _wal(session))
@@ -169,11 +174,11 @@ class Tour:
     def _load(self, config: Config, capture: CaptureProcess, live: LiveFacts, sinks: SinkTour | None) -> _Crash:
         dsn, seconds = self._demo.stack.postgres.printable_dsn, self._options.seconds
         with ExitStack() as closing, self._timed() as took:
-            events = ShopEvents(config, [data_topic(config.name, "shop", table) for table in shop.TABLES])
+            events = ShopEvents(config, [data_topic(config.name, "shop", table) for table in rows.TABLES])
             closing.callback(events.close)
             work = bank.Bank(self._demo.stack.postgres.programs, dsn, seconds)
             closing.callback(work.stop)
-            clerks = shop.Shop(dsn, _SEED)
+            clerks = Shop(dsn, _SEED)
             closing.callback(clerks.stop)
             crash = _Crash(took)
 

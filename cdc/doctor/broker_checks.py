@@ -8,6 +8,7 @@ from cdc.config.settings import Config
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.kafka.client_options import transaction_timeout_ms
 from cdc.kafka.cluster_facts import BrokerFacts, TopicFacts
+from cdc.model import units
 from cdc.model.topic_names import data_topic
 from cdc.publish.topic_rules import (
     REPLICATION_MIN,
@@ -95,7 +96,8 @@ def _missing(
         )
         yield _finding(Level.ERROR, "replication_factor", text, command)
     else:
-        yield _ok("topics", f"{len(lacking)} topics do not exist yet; `cdc run` creates them")
+        lacks = f"{units.count(len(lacking), 'topic')} {'does' if len(lacking) == 1 else 'do'} not exist yet"
+        yield _ok("topics", f"{lacks}; `cdc run` creates {'it' if len(lacking) == 1 else 'them'}")
 
 
 def _existing(wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config) -> Iterator[Finding]:

@@ -6,11 +6,13 @@ import os
 from collections.abc import Sequence
 
 from cdc.config.settings import Config
+from cdc.doctor.action_checks import RIGHTS, check_actions
 from cdc.doctor.broker_checks import check_broker, wanted_topics
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.gather import APPLICATION_NAME, gather
 from cdc.doctor.outbox_checks import check_outbox
 from cdc.doctor.sink_checks import examine_sinks
+from cdc.doctor.sink_rights import missing_rights
 from cdc.doctor.source_checks import check_source
 from cdc.doctor.source_facts import SourceFacts
 from cdc.doctor.start_checks import with_verdict
@@ -20,6 +22,7 @@ from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.model.left_out import LeftOut
+from cdc.model.topic_names import actions_topic
 from cdc.startup.judgement import Verdict
 from cdc.startup.start_facts import describe_internal, forecast_start
 
@@ -67,11 +70,14 @@ def examine_broker(config: Config, facts: SourceFacts | None, left_out: Sequence
         cluster = admin.broker_facts(timeout_s=BROKER_TIMEOUT_S)
         topics = admin.describe([want.spec.topic for want in wants], timeout_s=BROKER_TIMEOUT_S)
         topics |= describe_internal(admin)
+        of_actions = actions_topic(config.name)
+        actions = admin.describe([of_actions], timeout_s=BROKER_TIMEOUT_S)[of_actions]
+        lacks = missing_rights(config, of_actions, RIGHTS, admin) if actions is not None else []
     except ConfigError:
         raise
     except TailraceError as error:
         return [_of(error, Group.BROKER, "broker")]
-    return check_broker(cluster, wants, topics, config)
+    return [*check_broker(cluster, wants, topics, config), *check_actions(config, actions, lacks)]
 
 
 def examine_registry(config: Config) -> list[Finding]:

@@ -17,6 +17,7 @@ from cdc.config.secret import SECRET_PARAMETERS, Secret
 from cdc.doctor.source_facts import SourceFacts
 from cdc.doctor.table_checks import RESERVED_SCHEMAS
 from cdc.doctor.toml_text import table_pattern, toml_string
+from cdc.model import units
 from cdc.patterns import pattern_for
 from cdc.replication.table_shape import SourceTable
 
@@ -96,7 +97,7 @@ dsn = {toml_string(without_password(new.dsn))}
 
 # Shell patterns for schema.table; ! excludes; the last match wins.
 tables = [
-{_tables(facts)}
+{table_lines(facts)}
 ]
 {_summary(facts)}
 # Tables to capture without a key: their records have no key, and their topics are not compacted.
@@ -130,7 +131,8 @@ partitions = 4          # of new topics; a key never changes its partition after
 """
 
 
-def _tables(facts: SourceFacts) -> str:
+def table_lines(facts: SourceFacts) -> str:
+    """Return the items of the list `tables`, one per line, with the reasons for exclusions as comments."""
     schemas = sorted({table.namespace for table in captured(facts)}) or ["public"]
     lines = [f"    {toml_string(pattern_for(schema) + '.*')}," for schema in schemas]
     for table, reason in left_out(facts):
@@ -142,7 +144,7 @@ def _tables(facts: SourceFacts) -> str:
 
 def _summary(facts: SourceFacts) -> str:
     """Return comments that list the selected tables, and what to do about the others."""
-    lines = ["", f"# They select {len(captured(facts))} tables now:"]
+    lines = ["", f"# They select {units.count(len(captured(facts)), 'table')} now:"]
     lines += [
         f"#   {_comment(table.table)}  key ({', '.join(_comment(column) for column in table.key)})"
         for table in captured(facts)[:_TABLES_SHOWN]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Final
 
-from cdc.config.settings import Applied, Cache, Config, Plugin, Search, Warehouse
+from cdc.config.settings import Applied, Config, Warehouse
 from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.sink_rights import MissingRights, missing_group_rights, missing_lake_rights, missing_topic_rights
 from cdc.doctor.view_checks import examine_collations, examine_views
@@ -16,12 +16,8 @@ from cdc.kafka.group_offsets import GroupAdmin
 from cdc.model.topic_names import dead_letters_topic, sink_group, sink_state_topic
 from cdc.publish.topic_rules import check, create_command, dead_letters_want, sink_state_want
 from cdc.run.extras import missing_extra
+from sinks.checkups import store_checkup
 
-_KINDS: Final[Mapping[type[Applied], str]] = {
-    Search: "sinks.search.checkup",
-    Cache: "sinks.cache.checkup",
-    Plugin: "sinks.plugin.checkup",
-}
 _LAKE: Final = "sinks.warehouse.checkup"
 
 
@@ -75,7 +71,7 @@ def _until_error(findings: Iterator[Finding], name: str) -> Iterator[Finding]:
 
 
 def _store(config: Config, name: str, settings: Applied) -> Iterator[Finding]:
-    for level, what, message, command in import_module(_KINDS[type(settings)]).checkup(config, name, settings):
+    for level, what, message, command in store_checkup(config, name, settings):
         yield _of(name, Level(level), what, message, command)
 
 

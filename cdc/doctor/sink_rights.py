@@ -30,6 +30,8 @@ _READ: Final = frozenset({"READ"})
 _FOLLOW: Final = frozenset({"READ", "DESCRIBE_CONFIGS"})  # settings tell how long tombstones are kept
 _OWN: Final = frozenset({"READ", "WRITE", "DESCRIBE_CONFIGS"})
 
+RIGHTS_S: Final = 10.0
+
 
 class MissingRights(NamedTuple):
     """Operations that are not allowed on a topic or group, and the command that allows them."""
@@ -82,6 +84,12 @@ def missing_lake_rights(
         wanted |= dict.fromkeys(tables, _READ)
         allowed |= admin.operations(tables, timeout_s=timeout_s) if tables else {}
     yield from _missing(config, wanted, allowed)
+
+
+def missing_rights(config: Config, topic: str, operations: AbstractSet[str], admin: TopicAdmin) -> list[MissingRights]:
+    """Check the rights on one topic that exists."""
+    allowed = admin.operations([topic], timeout_s=RIGHTS_S)
+    return list(_missing(config, {topic: frozenset(operations)}, allowed))
 
 
 def _missing(

@@ -10,6 +10,7 @@ from cdc.doctor.server_checks import check_server
 from cdc.doctor.source_facts import SourceFacts
 from cdc.doctor.source_summary import error, ok, warning
 from cdc.doctor.sql_text import ident, literal
+from cdc.model import units
 from cdc.model.failover import FAILOVER_SINCE, failover_problems
 from cdc.replication.publication import missing, to_add, unfit
 from cdc.replication.slot import creation_statement
@@ -121,7 +122,7 @@ def check_publication(facts: SourceFacts, config: Config) -> list[Finding]:
                 ok("publication", f"publication {name!r} {what}; `cdc run` {verb} {'them' if publication else 'it'}")
             )
     elif publication is not None:
-        found.append(ok("publication", f"publication {name!r} has all {len(wanted)} tables"))
+        found.append(ok("publication", f"publication {name!r} has all of {units.count(len(wanted), 'table')}"))
     if publication is not None and not publication.truncate and config.source.on_truncate != "ignore":
         text = f"publication {name!r} does not publish TRUNCATE: truncated rows would stay in the topics"
         sql = f"alter publication {ident(name)} set (publish = 'insert, update, delete, truncate');"

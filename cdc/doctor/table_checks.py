@@ -10,6 +10,7 @@ from cdc.doctor.finding import Finding, Group, Level
 from cdc.doctor.source_facts import SourceFacts, TableRights
 from cdc.doctor.sql_text import ident, name_of
 from cdc.doctor.toml_text import table_pattern, toml_string
+from cdc.model import units
 from cdc.model.left_out import LeftOut
 from cdc.model.relation import ReplicaIdentity
 from cdc.patterns import chosen
@@ -103,7 +104,9 @@ def _rights(facts: SourceFacts, config: Config) -> Iterator[Finding]:
     read_again = [table for table in lacking if _reselected(table, config)]
     stops = any(table.key and _large(table, facts.rights[table.oid]) for table in read_again)
     needs = "snapshots and updates that do not change a large value need" if read_again else "snapshots need"
-    text = f"role {facts.role.name!r} may not read all rows of {len(lacking)} tables, as {needs}: {shown}"
+    text = (
+        f"role {facts.role.name!r} may not read all rows of {units.count(len(lacking), 'table')}, as {needs}: {shown}"
+    )
     level = Level.ERROR if stops else Level.WARNING
     yield Finding(group=Group.TABLES, level=level, check="select", message=text, sql="\n".join(grants))
 

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
+from cdc.config.credential import Changing
+from cdc.config.secret import Secret
 from cdc.config.settings import Cache, Config, Search, Warehouse
 from cdc.doctor.finding import Finding, Group, Level
 
@@ -63,12 +65,18 @@ def _source(config: Config, environ: Mapping[str, str]) -> Iterator[Finding]:
     yield _warning(Group.SOURCE, "source_tls", text, command)
 
 
+def _plain(options: Mapping[str, Secret]) -> dict[str, str]:
+    """Return the options with the values that the file has; no command is run for a check of settings."""
+    return {name: "" if isinstance(secret, Changing) else secret.reveal() for name, secret in options.items()}
+
+
 def _kafka(config: Config) -> Iterator[Finding]:
-    options = {name: secret.reveal().lower() for name, secret in config.kafka.options.items()}
+    options = {name: text.lower() for name, text in _plain(config.kafka.options).items()}
     remote = _remote(config.kafka.bootstrap.split(","))
     if not remote:
         return
-    protocol = options.get("security.protocol", "plaintext").replace("-", "_")
+    default = "sasl_ssl" if config.kafka.oauth_command else "plaintext"
+    protocol = options.get("security.protocol", default).replace("-", "_")
     if protocol == "sasl_plaintext":
         text = f"security.protocol is SASL_PLAINTEXT for {remote[0]}: credentials and rows travel unencrypted"
         command = 'kafka.options: security.protocol = "SASL_SSL"'
@@ -100,7 +108,7 @@ def _store(name: str, settings: Search | Cache) -> Iterator[Finding]:
     remote = _remote(parts.netloc.split(","))
     if not remote:
         return
-    options = {option: secret.reveal().lower() for option, secret in settings.options.items()}
+    options = {option: text.lower() for option, text in _plain(settings.options).items()}
     secured = "https" if isinstance(settings, Search) else "rediss"
     credentials = any(option in options for option in _STORE_SECRETS)
     if parts.scheme != secured:
@@ -116,7 +124,7 @@ def _lake(name: str, settings: Warehouse, environ: Mapping[str, str]) -> Iterato
     """Check the object store of a lake; without options of its own the lake uses those of the environment."""
     if "://" not in settings.path:
         return
-    given = {option.lower(): secret.reveal() for option, secret in settings.storage.items()}
+    given = {option.lower(): text for option, text in _plain(settings.storage).items()}
     found = given or {option.lower(): value for option, value in environ.items()}
     for option in _ENDPOINTS:
         parts = urlsplit(found.get(option, ""))

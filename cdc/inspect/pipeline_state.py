@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import http.client
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from cdc.clock import Clock
 from cdc.config.settings import Config, Http
 from cdc.cutindex.index_reader import cuts_between
 from cdc.errors import SourceUnreachable, TailraceError, TopicMismatch
+from cdc.inspect.endpoint_probe import reachable
 from cdc.kafka.log_reader import LogReader
 from cdc.lsn import Lsn
 from cdc.model.left_out import LeftOut
@@ -40,12 +42,12 @@ from cdc.startup.judgement import Verdict
 from cdc.startup.start_facts import StartForecast, forecast_start
 
 HTTP_TIMEOUT_S: Final = 2.0
+ACTION_TIMEOUT_S: Final = 30.0  # an action is recorded in Kafka before it is answered
 KAFKA_TIMEOUT_S: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 1 << 20
 _VERDICT_S: Final = 10.0  # a verdict takes a dozen queries and a few requests to Kafka
 _IDENTITY_S: Final = 30.0  # the identity changes only when capture starts
 _NEWEST_CUTS: Final = 64  # this many offsets at the end of the cut index always have a record besides markers
-_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - these are addresses to connect to
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,27 +196,56 @@ def _trusting(certificate: str) -> ssl.SSLContext:
     return context
 
 
-def ask_daemon(http_settings: Http, name: str) -> dict[str, Any]:
-    """Return the document of /status. Raises SourceUnreachable with the reason when there is none."""
-    listen = http_settings.listen
-    host, _, port = listen.rpartition(":")
-    if not listen or port == "0":
+def ask_daemon(http_settings: Http, name: str, path: str = "/status") -> dict[str, Any]:
+    """Return the document of a path that names the pipeline. Raises SourceUnreachable with the reason without one."""
+    code, found = _asked(http_settings, "GET", path)
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR and "name" not in found:
+        raise SourceUnreachable(f"the daemon on {http_settings.listen} cannot answer (HTTP {code})", failing=True)
+    if found.get("name") != name:
+        raise SourceUnreachable(
+            f"the daemon on {http_settings.listen} belongs to {found.get('name')!r}", other_program=True
+        )
+    return found
+
+
+def post_action(http_settings: Http, name: str, action: str) -> tuple[int, dict[str, Any]]:
+    """Let the daemon of the pipeline perform an action. Returns code and document of its answer.
+
+    Raises SourceUnreachable with the reason if it does not answer.
+    """
+    ask_daemon(http_settings, name)  # another pipeline's daemon must not act
+    token = http_settings.token.reveal() if http_settings.token is not None else ""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    body = msgspec.json.encode({"action": action})
+    return _asked(http_settings, "POST", "/actions", body=body, headers=headers, timeout_s=ACTION_TIMEOUT_S)
+
+
+def _asked(
+    http_settings: Http,
+    method: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = HTTP_TIMEOUT_S,
+) -> tuple[int, dict[str, Any]]:
+    listen, address = http_settings.listen, reachable(http_settings.listen)
+    if address is None:
         raise SourceUnreachable("http.listen has no port to connect to")
-    host = _ANYWHERE.get(host, host).strip("[]")
-    connection = http.client.HTTPConnection(host, int(port), timeout=HTTP_TIMEOUT_S)
+    host, port = address
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         if http_settings.tls_certificate:
             tls = _trusting(http_settings.tls_certificate)
-            connection = http.client.HTTPSConnection(host, int(port), timeout=HTTP_TIMEOUT_S, context=tls)
-        connection.request("GET", "/status")
-        found = msgspec.json.decode(connection.getresponse().read(_ANSWER_BYTES_MAX), type=dict[str, Any])
+            connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
+        connection.request(method, path, body, dict(headers or {}))
+        answer = connection.getresponse()
+        found = msgspec.json.decode(answer.read(_ANSWER_BYTES_MAX), type=dict[str, Any])
     except (OSError, http.client.HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SourceUnreachable(f"no daemon answers on {listen}: {reason or type(error).__name__}") from error
     except msgspec.MsgspecError:
-        raise SourceUnreachable(f"another program answers on {listen}") from None
+        raise SourceUnreachable(f"another program answers on {listen}", other_program=True) from None
     finally:
         connection.close()
-    if found.get("name") != name:
-        raise SourceUnreachable(f"the daemon on {listen} belongs to {found.get('name')!r}")
-    return found
+    return answer.status, found

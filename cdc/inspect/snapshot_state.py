@@ -6,7 +6,7 @@ Needs only Kafka. Rates and reasons for waiting come from the daemon's /status, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 from cdc.clock import Clock
@@ -111,8 +111,20 @@ def tables(config: Config, view: SnapshotView) -> tuple[list[dict[str, Any]], st
         why = ""
     except TailraceError as error:
         reported, why = [], error.message
-    live = {str(one["table"]): {**logged.get(str(one["table"]), {}), **one} for one in reported}
-    return [found for _, found in sorted({**logged, **live}.items())], why
+    return merged(logged, reported), why
+
+
+def merged(logged: Mapping[str, Mapping[str, Any]], reported: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what the log says of each table, with the facts of /status where they are of the same or a newer snapshot.
+
+    /status is refreshed after the commit that the log shows, so for a moment it still has the snapshot before.
+    """
+    found = {name: dict(one) for name, one in logged.items()}
+    for one in reported:
+        name = str(one["table"])
+        if int(one["number"]) >= int(found.get(name, one)["number"]):
+            found[name] = {**found.get(name, {}), **one}
+    return [one for _, one in sorted(found.items())]
 
 
 def _document(record: SnapshotRecord) -> dict[str, Any]:

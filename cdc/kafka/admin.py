@@ -17,9 +17,11 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerRefused, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import MISSING, T, attempt, construct, guarded, kafka_error_in, translate, unreachable
+from cdc.kafka.callbacks import callbacks
+from cdc.kafka.client_errors import MISSING, T, attempt, guarded, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import READ_CONFIGS, BrokerFacts, TopicFacts, TopicSpec
+from cdc.kafka.sasl_rotation import create
 
 BROKER_CONFIGS: Final = frozenset({"message.max.bytes", "transaction.max.timeout.ms", "min.insync.replicas"})
 # Kafka refuses a request that creates more than 10,000 records in its metadata log (`MAX_RECORDS_PER_USER_OP` of
@@ -43,10 +45,9 @@ class TopicAdmin:
         self._servers = kafka.bootstrap
         config: dict[str, Any] = {
             **client_options.admin_options(kafka, client_id=client_id),
-            "error_cb": self._events.on_error,
-            "logger": self._events,
+            **callbacks(kafka, self._events),
         }
-        self._client = construct(lambda: AdminClient(config), kafka.options)
+        self._client = create(AdminClient, config, kafka, self._events)
 
     def describe(self, topics: Iterable[str], *, timeout_s: float = 30.0) -> dict[str, TopicFacts | None]:
         """Return the facts of each topic, None for one that does not exist. Two requests for any number of topics."""
@@ -243,6 +244,7 @@ def _facts(topic: str, description: Any, configs: Mapping[str, str]) -> TopicFac
         partition_count=len(description.partitions),
         replication_factor=min(len(partition.replicas) for partition in description.partitions),
         configs=configs,
+        offline=sum(partition.leader is None for partition in description.partitions),
     )
 
 

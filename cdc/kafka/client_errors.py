@@ -24,7 +24,7 @@ from cdc.errors import (
     TopicMismatch,
     TopicMissing,
 )
-from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.client_events import REFUSING, REJECTING, ClientEvents
 from cdc.kafka.client_options import option_error
 
 T = TypeVar("T")
@@ -214,6 +214,11 @@ def translate(
         # A callback that runs while a fatal error is being raised surfaces as SystemError.
         return _make(OutcomeUnknown, what, facts) if uncertain else _make(InvariantError, f"{what}: {error}", facts)
     name = kafka_error.name()
+    if name in REFUSING and events is not None and events.credential_failure is not None:
+        return unreachable(doing, kafka_error, events, servers=servers, **facts)
+    if name in REJECTING and events is not None and events.changing:
+        events.on_error(kafka_error)
+        return unreachable(doing, kafka_error, events, servers=servers, **facts)
     about = ", ".join(f"{key} {facts[key]!r}" for key in ("topic", "transactional_id") if key in facts)
     message = f"cannot {doing}{f' ({about})' if about else ''}: {kafka_error.str()} ({name})"
     if name in FENCED:
@@ -238,7 +243,19 @@ def unreachable(
     doing: str, error: KafkaError | None, events: ClientEvents | None, *, servers: str = "", **facts: object
 ) -> BrokerError:
     """Return the error for a call without an answer: BrokerRefused if the events show that an operator must act."""
+    if events is not None and (failure := events.credential_failure) is not None:
+        said = f"cannot {doing}: {failure.message}"
+        return BrokerUnreachable(said, hint=failure.hint, command="", servers=servers, **facts)
     refusal = events.refusal() if events else None
+    if refusal is not None and events is not None and events.changing and refusal.name() in REJECTING:
+        return BrokerUnreachable(
+            f"cannot {doing}: {refusal.str()}",
+            hint=f"Kafka rejected the login; {events.changing} is read again for the next attempt. If this does not "
+            "end, check kafka.options.sasl.mechanism and sasl.username",
+            command="",
+            servers=servers,
+            **facts,
+        )
     if refusal is not None:
         return BrokerRefused(
             f"cannot {doing}: {refusal.str()}", hint=REFUSED[refusal.name()], command="", servers=servers, **facts

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import KafkaError
 
 from cdc.clock import Clock, SystemClock
+from cdc.errors import CredentialUnavailable
 
 EVENTS_MAX: Final = 16  # librdkafka repeats events while it reconnects; the first few contain all information
 REPEAT_S: Final = 60.0  # an unreachable broker is logged this often, not ten times a second
@@ -22,6 +24,9 @@ REPEATS_MAX: Final = 256  # remembered log texts
 
 REFUSING: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 """Only an operator can fix these errors: a wrong password or certificate stays wrong."""
+
+REJECTING: Final = REFUSING - {"_SSL"}
+"""These can mean a password that is rotated at this moment."""
 
 # The text about a broken connection ends in "(after 3ms in state CONNECT)"; there is no code for the state. In these
 # states no request can be in flight. One unreachable broker of three must not count as a lost request.
@@ -65,19 +70,48 @@ class ClientEvents:
     Neither may raise: the exception would surface in an unrelated call into the client.
     """
 
-    __slots__ = ("_clock", "_disturbed_s", "_errors", "_failure", "lost")
+    __slots__ = (
+        "_clock",
+        "_disturbed_s",
+        "_errors",
+        "_failure",
+        "_rejected",
+        "changing",
+        "credential_failure",
+        "lost",
+    )
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._disturbed_s: float | None = None
         self._errors: deque[KafkaError] = deque(maxlen=EVENTS_MAX)
         self._failure = ""
+        self.credential_failure: CredentialUnavailable | None = None
+        """Why the client has no new OAuth token or password; None if it has."""
+        self.changing = ""
+        """The setting of the file or command that gives the SASL password; empty if the password never changes."""
+        self._rejected: Callable[[], None] | None = None
         self.lost: str | None = None
         """Why a request may be lost or still in flight: the first broken connection or timeout."""
 
     def on_error(self, error: KafkaError) -> None:
         """Take an error event."""
         self._errors.append(error)
+        if self._rejected is not None and error.name() in REJECTING:
+            self._rejected()
+
+    def follow(self, changing: str, rejected: Callable[[], None]) -> None:
+        """Call `rejected` for each error that can mean a rejected password. It must not call the client."""
+        self.changing, self._rejected = changing, rejected
+
+    def renewed(self) -> None:
+        """Forget rejections, because the client has another password. Called in any thread."""
+        self.credential_failure = None
+        self._errors = deque((one for one in list(self._errors) if one.name() not in REJECTING), maxlen=EVENTS_MAX)
+
+    def credential_failed(self, error: CredentialUnavailable | None) -> None:
+        """Take the result of a request for an OAuth token or password. The client goes on with what it has."""
+        self.credential_failure = error
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
         """Take a log line; named and called as `logging.Logger.log` is.

@@ -33,6 +33,8 @@ RECORD_OVERHEAD_BYTES: Final = 128
 """Subtracted from `max.message.bytes`: Kafka measures a whole batch, whose frame takes 61 bytes, and each record up to
 36 (https://kafka.apache.org/documentation/#recordbatch)."""
 
+OAUTH: Final = "OAUTHBEARER"
+
 _ALIASES: Final = {
     "metadata.broker.list": "bootstrap.servers",
     "request.required.acks": "acks",
@@ -137,7 +139,6 @@ def consumer_options(
         "enable.partition.eof": "true",
         "auto.offset.reset": "error",  # a missing offset is an error, never a silent jump
         "isolation.level": "read_committed",
-        "allow.auto.create.topics": "false",
         **_fixed(kafka),
     }
 
@@ -216,11 +217,13 @@ def _common(kafka: Kafka, *, client_id: str) -> ClientOptions:
         "reconnect.backoff.ms": "100",
         "reconnect.backoff.max.ms": "5000",
         "bootstrap.servers": kafka.bootstrap,
+        **({"security.protocol": "SASL_SSL", "sasl.mechanism": OAUTH} if kafka.oauth_command else {}),
     }
 
 
 def _fixed(kafka: Kafka) -> ClientOptions:
-    return {"bootstrap.servers": kafka.bootstrap}
+    # By default a producer's request for a topic that is gone creates it, with the broker's partitions and retention.
+    return {"bootstrap.servers": kafka.bootstrap, "allow.auto.create.topics": "false"}
 
 
 def _user_options(options: Mapping[str, Secret], *, without: re.Pattern[str]) -> ClientOptions:

@@ -58,6 +58,7 @@ class TopicFacts:
     Attributes:
         topic_id: as `kafka-topics.sh --describe` prints it; changes when the topic is recreated.
         replication_factor: of the partition with the fewest replicas.
+        offline: partitions without a leader.
         configs: the effective values of `READ_CONFIGS`, set by topic, broker or default.
     """
 
@@ -66,6 +67,7 @@ class TopicFacts:
     partition_count: int
     replication_factor: int
     configs: Mapping[str, str]
+    offline: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,10 @@ from confluent_kafka import KafkaError, Message, Producer
 from cdc.config.settings import Kafka
 from cdc.errors import InvariantError, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import attempt, construct, guarded, translate, unreachable
+from cdc.kafka.callbacks import callbacks
+from cdc.kafka.client_errors import attempt, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.sasl_rotation import create
 from cdc.model.change_records import Headers
 
 WRITE_TIMEOUT_S: Final = 15.0
@@ -118,10 +120,9 @@ class RecordWriter:
                     self._kafka, timeout_s=self._timeout_s, message_bytes_max=self._message_bytes_max
                 ),
                 "client.id": self._client_id,
-                "error_cb": self._events.on_error,
-                "logger": self._events,
+                **callbacks(self._kafka, self._events),
             }
-            self._producer = construct(lambda: Producer(config), self._kafka.options)
+            self._producer = create(Producer, config, self._kafka, self._events)
         return self._producer
 
     def _error(self, error: object, topic: str) -> TailraceError:

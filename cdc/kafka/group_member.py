@@ -20,9 +20,11 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, MemberDropped, ProducerFenced, SinkGap, TailraceError, TopicMissing
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import TRUNCATED, T, attempt, construct, guarded, kafka_error_in, translate
+from cdc.kafka.callbacks import callbacks
+from cdc.kafka.client_errors import TRUNCATED, T, attempt, guarded, kafka_error_in, translate
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import TopicPartition
+from cdc.kafka.sasl_rotation import create
 from cdc.model.change_records import Headers
 from cdc.model.log_record import LogRecord
 
@@ -112,10 +114,9 @@ class GroupConsumer:
         self._paused: set[TopicPartition] = set()
         config: dict[str, object] = {
             **client_options.group_options(kafka, group=group, instance=instance, ahead_bytes=ahead_bytes),
-            "error_cb": self._events.on_error,
-            "logger": self._events,
+            **callbacks(kafka, self._events),
         }
-        self._consumer = construct(lambda: Consumer(config), kafka.options)
+        self._consumer = create(Consumer, config, kafka, self._events)
 
     @property
     def member(self) -> str:

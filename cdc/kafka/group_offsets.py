@@ -22,10 +22,12 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import attempt, construct, kafka_error_in, translate, unreachable
+from cdc.kafka.callbacks import callbacks
+from cdc.kafka.client_errors import attempt, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import AssignedMember, GroupAssignment, TopicPartition
 from cdc.kafka.group_member import CommittedOffset
+from cdc.kafka.sasl_rotation import create
 
 REQUEST_S: Final = 3000.0
 """Timeout inside the client. Long, because such a timeout can end the process: a coordinator request that times out
@@ -144,10 +146,9 @@ class GroupOffsets:
         self._group = group
         config: dict[str, Any] = {
             **client_options.offsets_options(kafka, group=group),
-            "error_cb": self._events.on_error,
-            "logger": self._events,
+            **callbacks(kafka, self._events),
         }
-        self._consumer = construct(lambda: Consumer(config), kafka.options)
+        self._consumer = create(Consumer, config, kafka, self._events)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offset of each partition; partitions without one are left out."""
@@ -205,10 +206,9 @@ class _Admin:
         self._events = events = ClientEvents()
         config: dict[str, Any] = {
             **client_options.admin_options(self._kafka, client_id=self._client_id),
-            "error_cb": events.on_error,
-            "logger": events,
+            **callbacks(self._kafka, events),
         }
-        self.client = construct(lambda: AdminClient(config), self._kafka.options)
+        self.client = create(AdminClient, config, self._kafka, events)
 
     def error(self, error: object, doing: str) -> TailraceError:
         """Return the error of our tree for a failed request of the client."""

@@ -18,9 +18,11 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, TailraceError, TopicMissing
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import T, attempt, construct, guarded, translate, unreachable
+from cdc.kafka.callbacks import callbacks
+from cdc.kafka.client_errors import T, attempt, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import TopicPartition
+from cdc.kafka.sasl_rotation import create
 from cdc.model.change_records import Headers
 from cdc.model.log_record import LogRecord
 
@@ -71,10 +73,9 @@ class LogReader:
         self._answer_s = answer_s
         config: dict[str, object] = {
             **client_options.consumer_options(kafka, client_id=client_id, ahead_bytes=ahead_bytes, follows=follows),
-            "error_cb": self._events.on_error,
-            "logger": self._events,
+            **callbacks(kafka, self._events),
         }
-        self._consumer = construct(lambda: Consumer(config), kafka.options)
+        self._consumer = create(Consumer, config, kafka, self._events)
 
     def __enter__(self) -> Self:
         return self

@@ -18,8 +18,10 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import OutcomeUnknown, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import T, attempt, construct, guarded, kafka_error_in, translate, unreachable
+from cdc.kafka.callbacks import callbacks
+from cdc.kafka.client_errors import T, attempt, guarded, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
+from cdc.kafka.sasl_rotation import create
 from cdc.model.change_records import Record
 
 ROOM_WAIT_S: Final = 0.05  # one wait for room in the queue; a batch of 1 MB leaves in about 10 ms
@@ -72,13 +74,12 @@ class TransactionalProducer:
             **client_options.producer_options(
                 kafka, transactional_id, message_bytes_max=message_bytes_max, transaction_s=transaction_s
             ),
-            "error_cb": self._events.on_error,
-            "logger": self._events,
+            **callbacks(kafka, self._events),
         }
         self._kafka = kafka
         self._groups: dict[str, object] = {}
         self._socket_timeout_s = int(str(config["socket.timeout.ms"])) / 1000
-        self._producer = construct(lambda: Producer(config), kafka.options)
+        self._producer = create(Producer, config, kafka, self._events)
 
     def init(self, timeout_s: float) -> None:
         """Take over the transactional id: fences older instances and aborts their open transaction.
@@ -175,6 +176,10 @@ class TransactionalProducer:
         _, error = attempt(lambda: self._producer.abort_transaction(timeout_s))
         return error is None
 
+    def check(self, topic: str, timeout_s: float) -> None:
+        """Ask a broker for the metadata of a topic. Raises BrokerUnreachable: an idle client notices no outage."""
+        self._call("reach Kafka", lambda: self._producer.list_topics(topic, timeout_s), uncertain=False)
+
     def close(self) -> None:
         """Destroy the instance and its queued records, without waiting and without ending the transaction.
 
@@ -203,9 +208,9 @@ class TransactionalProducer:
         own = {
             **client_options.consumer_options(self._kafka, client_id=self._id),
             "group.id": group,
-            "logger": self._events,
+            **callbacks(self._kafka, self._events),
         }
-        member = construct(lambda: Consumer(own), self._kafka.options)
+        member = create(Consumer, own, self._kafka, self._events)
         try:
             self._groups[group] = member.consumer_group_metadata()
         finally:

@@ -9,9 +9,11 @@ from confluent_kafka import KafkaError, Message, Producer
 from cdc.config.settings import Kafka
 from cdc.errors import InvariantError, TailraceError
 from cdc.kafka import client_options
-from cdc.kafka.client_errors import attempt, construct, guarded, translate, unreachable
+from cdc.kafka.callbacks import callbacks
+from cdc.kafka.client_errors import attempt, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.log_reader import LogReader
+from cdc.kafka.sasl_rotation import create
 
 SEND_TIMEOUT_S: Final = 15.0
 
@@ -27,10 +29,9 @@ def send(kafka: Kafka, topic: str, key: bytes, value: bytes, *, timeout_s: float
     events = ClientEvents()
     config: dict[str, object] = {
         **client_options.sender_options(kafka, timeout_s=timeout_s),
-        "error_cb": events.on_error,
-        "logger": events,
+        **callbacks(kafka, events),
     }
-    producer = construct(lambda: Producer(config), kafka.options)
+    producer = create(Producer, config, kafka, events)
     doing = f"write to {topic}"
 
     def failed(error: object) -> TailraceError:

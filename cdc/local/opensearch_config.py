@@ -44,8 +44,6 @@ def render_settings(*, data: str, port: int, transport_port: int, own: Mapping[s
         "discovery.type": "single-node",
         "path.data": data,
         "path.logs": f"{data}/logs",
-        # A write to a deleted index must fail, not create an index without a mapping.
-        "action.auto_create_index": "false",
         # A developer's disk is often nearly full.
         "cluster.routing.allocation.disk.threshold_enabled": "false",
         "node.store.allow_mmap": "false",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -147,9 +148,15 @@ class Stack:
         return self.describe()
 
     def down(self, mode: StopMode = "fast", *, wipe: bool = False) -> list[Description]:
-        """Stop the servers of this object; with `wipe`, also remove their data."""
+        """Stop the servers of this object; with `wipe`, also remove their data. At an interrupt, they are killed."""
+
+        def hurry() -> None:
+            for server in self.servers if isinstance(sys.exception(), KeyboardInterrupt) else ():
+                with contextlib.suppress(LocalError):
+                    server.stop("kill")
+
         with self._locked():
-            self._each(lambda server: server.stop(mode))
+            self._each(lambda server: server.stop(mode), hurry)
             described = self.describe()
             for server in self.servers if wipe else ():
                 if (self.home / server.name).exists():

@@ -15,6 +15,7 @@ Rolling = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 
 PROGRESS_VERSION = 1
 CUT_VERSION = 1
+SCHEMA_VERSION = 1
 CUTS_WINDOW = 4096
 """Offsets of the cut index read at a time. At least every 1,000th cut is a full map; a marker follows each cut."""
 
@@ -188,7 +189,7 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     `lsn` is where it was first needed, or where capture started. `format` is `encode.format` of the rows, left out for
     ``json``. `registered` has the registry's ids of key and value schema, in Avro. `left_out` has the generated columns
-    that the table had at that time and that PostgreSQL does not send.
+    that the table had at that time and that PostgreSQL does not send. `version` is left out for 1.
     """
 
     table: str
@@ -202,6 +203,7 @@ class SchemaRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     format: str = "json"
     registered: AvroIds | None = None
     left_out: tuple[str, ...] = ()
+    version: int = 1
 
     @property
     def key_form(self) -> KeyForm:

@@ -27,6 +27,8 @@ UNKNOWN: Final = "UNKNOWN"
 STOPPED: Final = State.STOPPED.value
 WORKING: Final = frozenset({State.RUNNING.value, State.CATCHING_UP.value})
 
+REPORT_VERSION: Final = 1
+
 _KEY: Final = b'{"control":"heartbeat","worker":'
 
 
@@ -38,7 +40,11 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         state: see `cdc.model.run_state.State`.
         ended: the process has ended, and `state` is the reason.
         turn_age_s: time since the last turn of the worker's loop; None if not measured.
+        records: applied since the process started; an older release does not report them.
+        behind_bytes, cut: of a lake: WAL from its newest cut to the end of the log, and the number of that cut.
+        behind_s: of a lake: time since the newest cut held the whole log.
         error: class, message, hint and command of the error that caused `state`.
+        version: left out for 1.
     """
 
     at_ms: int
@@ -50,7 +56,12 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     turn_age_s: float | None = None
     lag_records: int | None = None
     lag_seconds: float | None = None
+    records: int | None = None
+    behind_bytes: int | None = None
+    behind_s: float | None = None
+    cut: int | None = None
     error: dict[str, str] | None = None
+    version: int = 1
 
     @property
     def shown(self) -> str:
@@ -71,6 +82,10 @@ def report_of(status: Mapping[str, Any], at_ms: int, *, host: str, pid: int) -> 
         turn_age_s=status.get("turn_age_seconds"),
         lag_records=status.get("lag_records"),
         lag_seconds=status.get("lag_seconds"),
+        records=status.get("records"),
+        behind_bytes=status.get("behind_bytes"),
+        behind_s=status.get("behind_seconds"),
+        cut=status.get("cut"),
         error=None if error is None else {key: str(value) for key, value in error.items()},
     )
 
@@ -81,11 +96,12 @@ def encode(report: SinkReport) -> bytes:
 
 
 def decode(data: bytes) -> SinkReport | None:
-    """Decode a report; None for one of an incompatible version."""
+    """Decode a report; None for one of another version. Its sink is then UNKNOWN, as without any report."""
     try:
-        return msgspec.json.decode(data, type=SinkReport)
+        found = msgspec.json.decode(data, type=SinkReport)
     except msgspec.MsgspecError:
         return None
+    return found if found.version == REPORT_VERSION else None
 
 
 def worker_key(worker: str) -> bytes:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 COMMANDS_SHOWN: Final = 5
+
+
+def unaccepted(found: Iterable[Mapping[str, Any]], *, unreplicated: bool) -> list[Mapping[str, Any]]:
+    """Return documents without those about few replicas, if the configuration accepts these."""
+    return [one for one in found if not (unreplicated and one["setting"].endswith("replication factor"))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

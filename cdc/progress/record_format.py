@@ -26,7 +26,16 @@ import msgspec
 from cdc.errors import ProgressDamaged
 from cdc.model.audit_record import AUDIT_VERSION, AuditRecord
 from cdc.model.outbox_record import OUTBOX_VERSION, OutboxRecord
-from cdc.model.progress_record import CUT_VERSION, PROGRESS_VERSION, Cut, Identity, Progress, SchemaKey, SchemaRecord
+from cdc.model.progress_record import (
+    CUT_VERSION,
+    PROGRESS_VERSION,
+    SCHEMA_VERSION,
+    Cut,
+    Identity,
+    Progress,
+    SchemaKey,
+    SchemaRecord,
+)
 from cdc.model.signal_record import SIGNALS_VERSION, SignalsRecord
 from cdc.model.snapshot_record import SNAPSHOT_VERSION, SnapshotRecord
 from cdc.model.table_facts import CATALOG_VERSION, AcceptedFindings, CatalogScope, TableRecord
@@ -71,6 +80,10 @@ _VERSIONS: Final[dict[type, int]] = {
 
 class _Versioned(msgspec.Struct):
     version: int
+
+
+class _MayBeVersioned(msgspec.Struct):
+    version: int = 1
 
 
 def progress_key(name: str) -> bytes:
@@ -147,19 +160,22 @@ def decode(data: bytes, kind: type[_Value], where: str) -> _Value:
         version = msgspec.json.decode(data, type=_Versioned).version
         if version == _VERSIONS[kind]:
             return msgspec.json.decode(data, type=kind)
-        found = f"of version {version}; this program reads version {_VERSIONS[kind]}"
+        record = f"the {kind.__name__.lower()} record in {where}"
+        raise ProgressDamaged.of_newer_release(record, version, _VERSIONS[kind], topic=where)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        found = "not readable"
-    raise ProgressDamaged(
-        f"the {kind.__name__.lower()} record in {where} is {found}",
-        hint="another version of Tailrace or another program wrote it; nothing was changed",
-        topic=where,
-    )
+        raise ProgressDamaged(
+            f"the {kind.__name__.lower()} record in {where} is not readable",
+            hint="another version of Tailrace or another program wrote it; nothing was changed",
+            topic=where,
+        ) from None
 
 
 def decode_schema(data: bytes, topic: str) -> SchemaRecord:
-    """Read a record of a schema topic. Raises ProgressDamaged if it is unreadable."""
+    """Read a record of a schema topic. Raises ProgressDamaged if it is unreadable or of another version."""
     try:
+        version = msgspec.json.decode(data, type=_MayBeVersioned).version
+        if version != SCHEMA_VERSION:
+            raise ProgressDamaged.of_newer_release(f"a schema record in {topic}", version, SCHEMA_VERSION, topic=topic)
         return _schema(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise ProgressDamaged(f"a schema record in {topic} is not readable", topic=topic) from None

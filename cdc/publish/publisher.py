@@ -54,6 +54,7 @@ FULL_CUT_RECORDS: Final = 1000  # a full map at least every 1,000 records,
 FULL_CUT_S: Final = 10.0  # every 10 s, and at each start
 PATIENCE_S: Final = 50.0  # below transaction.timeout.ms = 60 s, so that the publisher gives up before the broker
 INIT_TIMEOUT_S: Final = 30.0
+CHECK_TIMEOUT_S: Final = 5.0
 _NEVER: Final = threading.Event()
 
 
@@ -80,6 +81,9 @@ class Producer(Protocol):
 
     def commit(self, timeout_s: float) -> None:
         """Commit. Returns when the commit is known; otherwise raises."""
+
+    def check(self, topic: str, timeout_s: float) -> None:
+        """Ask for the metadata of a topic. Raises BrokerUnreachable."""
 
     def close(self) -> None:
         """Discard the producer and its queue."""
@@ -209,6 +213,11 @@ class KafkaPublisher:
         self._delivered.clear()
         self._identity = None
         self._cuts_since_full = 1 if submitted.full else self._cuts_since_full + 1
+
+    def check(self) -> None:
+        """See `cdc.contracts.Publisher.check`."""
+        assert self._submitted is None, "the producer belongs to the thread of the commit"
+        self._producer.check(progress_topic(self._name), CHECK_TIMEOUT_S)
 
     def commit(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes = NO_NOTES) -> None:
         """`submit` and `settle`."""

@@ -20,9 +20,17 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from cdc.config.credential import Changing, Dsn
 from cdc.config.secret import Secret
-from cdc.errors import OUT_OF_FILES, ConfigError, MachineExhausted, TailraceError
-from cdc.replication.error_mapping import translate, translate_sqlstate
+from cdc.errors import (
+    OUT_OF_FILES,
+    ConfigError,
+    CredentialUnavailable,
+    MachineExhausted,
+    SourceUnreachable,
+    TailraceError,
+)
+from cdc.replication.error_mapping import REJECTED, translate, translate_sqlstate
 
 __all__ = [
     "REPLICATION_SESSION",
@@ -54,11 +62,17 @@ SESSION: Final[tuple[str, ...]] = (
 )
 """Settings that change how values are printed. Every session runs them first, so that a replay gives the same bytes."""
 
+# A large transaction is decoded, and a table without keys is copied, within one transaction of ours. A limit of the
+# role would end it at every attempt. PostgreSQL 17 has the second setting; `where` skips it on older servers.
+_TRANSACTIONS: Final = (
+    "set idle_in_transaction_session_timeout = 0",
+    "select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'",
+)
 REPLICATION_SESSION: Final[tuple[str, ...]] = (
     *SESSION,
     "set statement_timeout = 0",
     "set lock_timeout = 0",
-    "set idle_in_transaction_session_timeout = 0",
+    *_TRANSACTIONS,
 )
 """SESSION, and no timeouts: the stream is one statement that runs for weeks, and a role's timeouts would end it."""
 
@@ -76,8 +90,8 @@ _DEFAULTS: Final = {
     "tcp_user_timeout": "20000",
     "connect_timeout": "10",
 }
-# A session may be idle for hours; a role's limit would end the session and capture with it.
-_LASTING: Final = "set idle_session_timeout = 0"
+# Of the settings of a role or database: a session may be idle for hours, and it creates the publication.
+_OWN: Final = ("set idle_session_timeout = 0", "set default_transaction_read_only = off")
 _FORMS: Final = "postgresql://user@host:5432/database, or host=… dbname=… user=…"
 
 
@@ -85,9 +99,12 @@ def conninfo(dsn: Secret, *, application_name: str = APPLICATION_NAME, replicati
     """Return the libpq connection string for `dsn`, a URL or ``key=value`` pairs, with defaults filled in.
 
     The result contains the password: pass it to libpq and nothing else. `replication` requests a walsender that also
-    takes SQL (``replication=database``). Raises ConfigError, which quotes no part of the DSN.
+    takes SQL (``replication=database``). The password of a file or command is read now. Raises ConfigError, which
+    quotes no part of the DSN, and CredentialUnavailable.
     """
     given = _parse(dsn.reveal())
+    if isinstance(dsn, Dsn):
+        given["password"] = dsn.password.reveal()
     settings = {**_DEFAULTS, "application_name": application_name, **given, "client_encoding": "UTF8"}
     settings.pop("replication", None)
     if replication:
@@ -100,13 +117,13 @@ def connect(dsn: Secret, *, application_name: str = APPLICATION_NAME) -> Connect
 
     Nothing is prepared on the server, so a pooler in session mode may be in between.
     """
-    text = conninfo(dsn, application_name=application_name)
+    text = _text(dsn, "connect to PostgreSQL", application_name=application_name)
     try:
         connection = psycopg.connect(text, autocommit=True, prepare_threshold=None)
     except (psycopg.Error, OSError) as error:
-        raise _unconnected(error, "connect to PostgreSQL") from None
+        raise _unconnected(error, "connect to PostgreSQL", dsn) from None
     try:
-        connection.execute("; ".join((*SESSION, _LASTING)).encode())
+        connection.execute("; ".join((*SESSION, *_OWN, *_TRANSACTIONS)).encode())
     except psycopg.Error as error:
         connection.close()
         raise translate(error, "set up the session") from error
@@ -119,22 +136,38 @@ def connect_replication(dsn: Secret, *, application_name: str = APPLICATION_NAME
     It does not use `pq.PGconn.connect`, which holds the interpreter's lock while it waits for the server, up to
     connect_timeout, and stops every thread of the daemon (psycopg 3.3.9, measured 2026-11-21).
     """
-    text = conninfo(dsn, application_name=application_name, replication=True)
+    text = _text(dsn, "open a replication connection", application_name=application_name, replication=True)
     try:
         return psycopg.connect(text, autocommit=True, prepare_threshold=None)
     except (psycopg.Error, OSError) as error:
-        raise _unconnected(error, "open a replication connection") from None
+        raise _unconnected(error, "open a replication connection", dsn) from None
 
 
-def _unconnected(error: psycopg.Error | OSError, doing: str) -> TailraceError:
-    """Return why a connection could not be made. Checks for exhausted file descriptors, which libpq hides."""
+def _text(dsn: Secret, doing: str, *, application_name: str, replication: bool = False) -> str:
+    """Return the connection string. A password that cannot be read now is a connection that cannot be made now."""
+    try:
+        return conninfo(dsn, application_name=application_name, replication=replication)
+    except CredentialUnavailable as error:
+        raise SourceUnreachable(f"cannot {doing}: {error.message}", hint=error.hint) from None
+
+
+def _unconnected(error: psycopg.Error | OSError, doing: str, dsn: Secret) -> TailraceError:
+    """Return why a connection could not be made. Checks for exhausted file descriptors, which libpq hides.
+
+    A rejected password of a file or command is worth another attempt: it may be rotated at this moment.
+    """
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as reason:
         return MachineExhausted(f"cannot {doing}: {reason.strerror}", hint=OUT_OF_FILES)
     if isinstance(error, OSError):
         return MachineExhausted(f"cannot {doing}: {error.strerror}", hint=OUT_OF_FILES)
-    return translate(error, doing)
+    found = translate(error, doing)
+    if isinstance(dsn, Dsn) and found.hint == REJECTED:
+        changing = dsn.password.key if isinstance(dsn.password, Changing) else "it"
+        hint = f"PostgreSQL rejected the password; {changing} is read again for the next attempt"
+        return SourceUnreachable(found.message, hint=hint)
+    return found
 
 
 def text_encoding(pg: pq.abc.PGconn) -> str:

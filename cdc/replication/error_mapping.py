@@ -22,15 +22,17 @@ class _Cause(NamedTuple):
     command: str = ""
 
 
-_DIRECT: Final = "connect directly to PostgreSQL: most poolers do not forward replication (pgbouncer does since 1.23)"
+DIRECT: Final = "connect directly to PostgreSQL: most poolers do not forward replication (pgbouncer does since 1.23)"
 _HBA: Final = (
     "add a line to pg_hba.conf for this role, host and database name (`replication` is for physical standbys), then "
     "reload"
 )
-_PASSWORD: Final = "set the password in TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE"  # noqa: S105
-_REJECTED: Final = (
-    "PostgreSQL rejected the password: check TAILRACE_SOURCE_PASSWORD, source.password_file or PGPASSFILE, and that "
-    "the role exists"
+_PASSWORD: Final = (
+    "set the password in TAILRACE_SOURCE_PASSWORD, source.password_file, source.password_command or PGPASSFILE"  # noqa: S105 - a hint
+)
+REJECTED: Final = (
+    "PostgreSQL rejected the password: check TAILRACE_SOURCE_PASSWORD, source.password_file, "
+    "source.password_command or PGPASSFILE, and that the role exists"
 )
 _TLS: Final = (
     "check sslmode and sslrootcert in source.dsn; the server's certificate must be valid for the host name and not "
@@ -38,6 +40,7 @@ _TLS: Final = (
 )
 _STANDBY: Final = "this is a standby; connect to the primary, or add target_session_attrs=primary to source.dsn"
 _NO_PRIMARY: Final = "no host of source.dsn is a primary; capture continues when one is promoted"
+DISK_FULL: Final = "the disk of PostgreSQL is full: free space there; capture then continues by itself"
 _GONE: Final = "what was committed meanwhile is not in the log; check the range, then create the slot again"
 
 _UNREACHABLE: Final = _Cause(SourceUnreachable, "check that the server is running, and host and port in source.dsn")
@@ -52,7 +55,7 @@ _LOST: Final = _Cause(SourceGap, _GONE, "cdc slot list")
 _BY_STATE: Final[dict[str, _Cause]] = {
     "22021": _Cause(SourceRefused, "a text of this SQL_ASCII database is not UTF-8: repair the row"),
     "25006": _Cause(SourceRefused, _STANDBY),
-    "28P01": _Cause(SourceRefused, _REJECTED),
+    "28P01": _Cause(SourceRefused, REJECTED),
     "28": _ROLE,
     "3D000": _NO_DATABASE,
     "3F000": _Cause(SourceRefused, "the schema does not exist in this database"),
@@ -61,6 +64,7 @@ _BY_STATE: Final[dict[str, _Cause]] = {
     "23505": _MADE_MEANWHILE,
     "42710": _MADE_MEANWHILE,
     "42P01": _Cause(SourceRefused, "the table does not exist in this database"),
+    "53100": _Cause(SourceUnreachable, DISK_FULL),
     "53300": _Cause(SourceUnreachable, "no connection slot is free: raise max_connections or max_wal_senders"),
     "53400": _Cause(
         SourceRefused,
@@ -85,11 +89,11 @@ _INVALIDATED: Final = (
 )
 
 _BY_TEXT: Final[tuple[tuple[tuple[str, ...], _Cause], ...]] = (
-    (("unsupported startup parameter", "replication connections are not"), _Cause(SourceRefused, _DIRECT)),
+    (("unsupported startup parameter", "replication connections are not"), _Cause(SourceRefused, DIRECT)),
     (("permission denied to start WAL sender", "must be superuser or replication role"), _RIGHTS),
     (("connection option", "invalid sslmode value", "invalid ssl_"), _Cause(ConfigError, "correct source.dsn")),
     (("no pg_hba.conf entry", "pg_hba.conf rejects"), _ROLE),
-    (("password authentication failed",), _Cause(SourceRefused, _REJECTED)),
+    (("password authentication failed",), _Cause(SourceRefused, REJECTED)),
     (("password", "SASL", "SCRAM"), _Cause(SourceRefused, _PASSWORD)),
     (("SSL", "TLS", "certificate", "channel binding"), _Cause(SourceRefused, _TLS)),
     (("authentication", "is not permitted to log in"), _ROLE),
@@ -137,7 +141,7 @@ def _cause(sqlstate: str, message: str) -> _Cause:
             return _BY_STATE["25006"]
         return _Cause(SourceRefused, "a server setting does not allow it", "cdc doctor")
     if sqlstate == "08P01" and "startup parameter" in message:
-        return _Cause(SourceRefused, _DIRECT)
+        return _Cause(SourceRefused, DIRECT)
     for length in (5, 3, 2):
         if sqlstate[:length] in _BY_STATE:
             return _BY_STATE[sqlstate[:length]]

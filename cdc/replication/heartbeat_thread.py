@@ -23,6 +23,7 @@ from cdc.telemetry import log
 _STATEMENT_S: Final = 10.0  # a statement that waits longer, e.g. for a lock, has failed
 _WRONG: Final = "42"  # SQLSTATE class of statements that are invalid or not permitted
 _HINT: Final = "qualify names (search_path is empty), and grant the role the privilege that the statement needs"
+_STEP_S: Final = 1.0  # after which a pause notices another interval
 _ANSWER_S: Final = 15.0  # a server that does not answer for longer counts as unreachable
 
 
@@ -56,6 +57,10 @@ class HeartbeatThread:
         self._try()
         self._thread.start()
 
+    def pace(self, interval_s: float) -> None:
+        """Replace the interval, from any thread."""
+        self._interval_s = interval_s
+
     def close(self) -> None:
         """Stop the thread at once, also in the middle of a statement."""
         self._stop.set()
@@ -67,7 +72,7 @@ class HeartbeatThread:
         self._hang_up()
 
     def _run(self) -> None:
-        while not self._clock.wait(self._stop, self._interval_s):
+        while self._paused():
             # A statement that worked at the start may fail later: the table is dropped, or a privilege is revoked.
             try:
                 self._try()
@@ -76,6 +81,14 @@ class HeartbeatThread:
             except Exception as error:  # noqa: BLE001 - the thread goes on; the observer reports it
                 self._hang_up()
                 self._lost(InvariantError(f"capture.heartbeat_query failed: {log.origin(error)}"))
+
+    def _paused(self) -> bool:
+        """Wait until the next statement is due. Returns False if the thread must end."""
+        began_s = self._clock.monotonic_s()
+        while (left_s := began_s + self._interval_s - self._clock.monotonic_s()) > 0:
+            if self._clock.wait(self._stop, min(left_s, _STEP_S)):
+                return False
+        return not self._stop.is_set()
 
     def _try(self) -> None:
         """Run the statement. Report an error that passes with time; raise any other."""

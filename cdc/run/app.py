@@ -6,6 +6,7 @@ This is the only module that names every concrete class.
 from __future__ import annotations
 
 import atexit
+import contextvars
 import gc
 import os
 import signal
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -22,13 +24,22 @@ from msgspec import structs
 from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.machine import Machine
 from cdc.clock import Clock, SystemClock
+from cdc.config.reloadable import ACCESS
 from cdc.config.settings import Config, Warehouse
+from cdc.config.shown import read_raw, settings_shown
 from cdc.config.sink_kinds import applied_of, lake_of, sink_of
 from cdc.control.action_log import read_newest
 from cdc.control.perform import perform
 from cdc.errors import EXIT_OK, UsageError
+from cdc.kafka.sasl_rotation import rotation
 from cdc.lsn import Lsn
-from cdc.run.daemon import Daemon
+from cdc.notify.notifier import Notifier
+from cdc.overview.desk import Desk
+from cdc.overview.objective_watch import ObjectiveWatch
+from cdc.run.daemon import Capture, Daemon
+from cdc.run.reload import HangUps, Reloader, by_signal, followed, of_sink, passed_on, pending, reading
+from cdc.run.reload import facts as reload_facts
+from cdc.run.stop_note import stops_recorded
 from cdc.run.supervisor import Launch, Supervisor
 from cdc.startup.protocol import start
 from cdc.startup.wal_guard import WalGuard
@@ -39,6 +50,7 @@ from cdc.telemetry.lake_status import LakeStatus
 from cdc.telemetry.metrics import LakeMetrics, Metrics
 from cdc.telemetry.runner_metrics import RunnerMetrics
 from cdc.telemetry.runner_status import RunnerStatus
+from cdc.telemetry.spans import Sampler, SinkTracing, SpanOutlet
 from cdc.telemetry.supervised_sinks import WithSinks
 from cdc.web.access import Access
 from cdc.web.actions_endpoint import ActionsRoute
@@ -70,12 +82,16 @@ _PIPE_BYTES: Final = 4096  # any size: no data arrives
 _SINK_CATCHING_UP_S: Final = 30.0  # a cut under load takes seconds; a sink that lags for half a minute is behind
 
 
-def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
+def run_capture(
+    config: Config, *, sinks: Launch | None = None, file: Path | None = None, until_eof: bool = False
+) -> None:
     """Run capture in this process until SIGTERM or SIGINT. Raises errors that need an operator, after logging them.
+
+    `file` is the configuration file, for the page that shows where a setting comes from.
 
     A second signal, or the deadline, ends the process at once. Nothing is lost: the next start aborts the open Kafka
     transaction. With `sinks`, every configured sink runs in a child process and ends with capture, for any reason.
-    Raises UsageError if no sink is configured.
+    With `until_eof`, the end of standard input also stops capture. Raises UsageError if no sink is configured.
     """
     if sinks is not None and not config.sinks:
         raise UsageError("--with-sinks needs a sink, but none is configured", hint="add a table [sinks.NAME]")
@@ -85,6 +101,8 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
     clock, metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     status = Status(config.name, clock, metrics)
     shutdown = _Shutdown(stop, deadline_s=STOP_DEADLINE_S)
+    if until_eof:
+        threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         probes = {name: sink_probe(config, name, closing) for name in config.sinks}
         report: tuple[Reported, Rendered] = (status, metrics)
@@ -93,24 +111,51 @@ def run_capture(config: Config, *, sinks: Launch | None = None) -> None:
             needed = config.http.ready_needs_sinks
             both = WithSinks(status, metrics, supervisor.views, pipeline=config.name, ready_needs_sinks=needed)
             report = (both, both)
-        _serve(
-            config.http.listen,
-            report,
-            probes,
-            clock,
-            closing,
-            access=Access.of(config.http),
-            actions=ActionsRoute(partial(perform, config), partial(read_newest, config)),
-        )
+        status.spans = _exported(config, "capture", metrics, report[1], clock, closing)
+        reloader, access = Reloader(config, reading(config, file)), Access.of(config.http)
+        performed = partial(perform, config, reload=lambda: reload_facts(reloader.reload()))
+        desk = None
+        if config.http.listen or config.notify:
+            desk = closing.enter_context(_desk(reloader, report[0], clock, status, file))
+            closing.enter_context(reloader.followed_by(desk.adopt))
+        actions = ActionsRoute(performed, partial(read_newest, config))
+        _serve(config.http.listen, report, probes, clock, closing, access=access, actions=actions, desk=desk)
+        _adopting(reloader, access, closing)
         if supervisor is not None:
             closing.enter_context(supervisor)
             shutdown.last = supervisor.close
+            closing.enter_context(reloader.followed_by(passed_on(config, supervisor.views)))
         # The guard lives as long as the process, not as long as the stream: WAL piles up when nothing reads the slot.
+        closing.enter_context(ObjectiveWatch(config, status, clock, None if supervisor is None else supervisor.views))
         guard = WalGuard(config, clock, status)
         guard.start()
         closing.callback(guard.close)
+        if desk is not None:
+            # Among the first to end: troubles vanish from the list when capture stops, and are not resolved by that.
+            notifier = Notifier(config.notify, config.name, desk.attention, status.notify, clock)
+            closing.enter_context(notifier)
+        closing.enter_context(reloader.followed_by(guard.adopt))
+        HangUps(by_signal(performed), shutdown.request)
         closing.callback(shutdown.work_ended)
-        Daemon(lambda: guard.guarded(lambda: start(config, status, clock, stop)), status, metrics, clock).run(stop)
+
+        def begin() -> Capture:
+            return followed(reloader, guard.guarded(lambda: start(reloader.config, status, clock, stop)))
+
+        with stops_recorded(config, clock):
+            Daemon(begin, status, metrics, clock).run(stop)
+
+
+def _desk(reloader: Reloader, report: Reported, clock: Clock, status: Status, file: Path | None) -> Desk:
+    raw = read_raw(file)
+    return Desk(
+        reloader.config,
+        report,
+        clock,
+        left_out=lambda: status.left_out.tables,
+        settings=lambda: settings_shown(reloader.config, raw, os.environ),
+        pending=lambda: pending(reloader),
+        file=file,
+    )
 
 
 def sink_probe(config: Config, name: str, closing: ExitStack) -> SinkProbe:
@@ -164,13 +209,16 @@ def run_sink(
     master: str | None = None,
     until_eof: bool = False,
     report_fd: int | None = None,
+    file: Path | None = None,
 ) -> None:
     """Run a warehouse sink in this process until SIGTERM or SIGINT. Raises errors that need an operator, after logging.
 
     `master` replaces the configured Spark master. With `until_eof`, the end of standard input also stops the sink, so
     it ends with the process that holds the other side. Reports go to `report_fd`, see `sinks.state.report_sender`.
     """
-    config = _with_master(config, name, master)
+    again = reading(config, file)
+    reloader = _of_sink(_with_master(config, name, master), name, lambda: _with_master(again(), name, master))
+    config, access = reloader.config, Access.of(config.http)
     settings = lake_of(config, name)
     from sinks.warehouse.spark.spark_session import close_open_session
     from sinks.warehouse.start import start as start_lake
@@ -186,6 +234,7 @@ def run_sink(
         threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         closing.callback(close_open_session)
+        tracing = _tracing(config, name, _exported(config, name, daemon_metrics, metrics, clock, closing), clock)
         _serve(
             settings.listen,
             (status, metrics),
@@ -193,12 +242,17 @@ def run_sink(
             clock,
             closing,
             f"sinks.{name}.listen",
-            access=Access.of(config.http),
+            access=access,
+            actions=_own_actions(reloader, name),
         )
+        _adopting(reloader, access, closing)
+        HangUps(reloader.reload, shutdown.request)
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker="driver", report_fd=report_fd))
         closing.callback(shutdown.work_ended)
         Daemon(
-            lambda: start_lake(config, name, clock, machine=machine, progress=progress, observer=status),
+            lambda: start_lake(
+                config, name, clock, machine=machine, progress=progress, observer=status, tracing=tracing
+            ),
             daemon_status,
             daemon_metrics,
             clock,
@@ -214,11 +268,14 @@ def run_applied(
     replay: Replay | None = None,
     instance: str = "",
     report_fd: int | None = None,
+    file: Path | None = None,
 ) -> None:
     """Like `run_sink`, for search and cache. `instance` identifies the worker in its group across restarts."""
     from sinks.compose import replayed, start_applied
 
+    again, of = reading(config, file), name
     config, name = replayed(config, name, replay)
+    reloader, access = _of_sink(config, name, lambda: replayed(again(), of, replay)[0]), Access.of(config.http)
     settings = applied_of(config, name)
     _collect_rarely()
     report_broken_threads()
@@ -231,6 +288,7 @@ def run_applied(
         threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
     with ExitStack() as closing:
         probes = {name: sink_probe(config, name, closing)}
+        tracing = _tracing(config, name, _exported(config, name, daemon_metrics, metrics, clock, closing), clock)
         _serve(
             settings.listen,
             (status, metrics),
@@ -238,17 +296,60 @@ def run_applied(
             clock,
             closing,
             f"sinks.{name}.listen",
-            access=Access.of(config.http),
+            access=access,
+            actions=_own_actions(reloader, name),
         )
+        _adopting(reloader, access, closing)
+        HangUps(reloader.reload, shutdown.request)
         closing.enter_context(heartbeats(config, name, status.snapshot, clock, worker=instance, report_fd=report_fd))
         closing.callback(shutdown.work_ended)
         Daemon(
-            lambda: start_applied(config, name, clock, observer=status, replay=replay, instance=instance),
+            lambda: start_applied(
+                config, name, clock, observer=status, replay=replay, instance=instance, tracing=tracing
+            ),
             daemon_status,
             daemon_metrics,
             clock,
             what="sink",
         ).run(stop)
+
+
+def _exported(
+    config: Config, process: str, metrics: Metrics, rendered: Rendered, clock: Clock, closing: ExitStack
+) -> SpanOutlet | None:
+    """Export metrics, and what is emitted, by OTLP until `closing`; None if that is off."""
+    if not config.otel.enabled:
+        return None
+    from cdc.telemetry.otel.export import OtlpExport
+
+    interval_s = config.otel.interval_s
+    return closing.enter_context(
+        OtlpExport(config.name, process, rendered.render, metrics, clock, interval_s=interval_s)
+    )
+
+
+def _tracing(config: Config, sink: str, outlet: SpanOutlet | None, clock: Clock) -> SinkTracing | None:
+    if outlet is None:
+        return None
+    return SinkTracing(config.name, sink, Sampler(config.name, config.otel.sample_ratio), outlet, clock)
+
+
+def _adopting(reloader: Reloader, access: Access, closing: ExitStack) -> None:
+    """Let what every process has take over a reload, until `closing`: access by HTTP, and passwords of Kafka."""
+    closing.enter_context(reloader.followed_by(access.adopt))
+    closing.enter_context(reloader.followed_by(lambda _: rotation().reloaded()))
+
+
+def _of_sink(config: Config, name: str, load: Callable[[], Config]) -> Reloader:
+    """Return the reloader of a sink: only its HTTP endpoints take over settings while it runs."""
+    return Reloader(config, load, reloadable=ACCESS, concerns=of_sink(name))
+
+
+def _own_actions(reloader: Reloader, sink: str) -> ActionsRoute:
+    """Return the actions that the process of a sink performs on itself."""
+    config, bound = reloader.config, contextvars.copy_context()  # what is bound to the log, for threads of HTTP
+    performed = partial(perform, config, sink=sink, reload=lambda: reload_facts(bound.copy().run(reloader.reload)))
+    return ActionsRoute(performed, partial(read_newest, config))
 
 
 def _collect_rarely() -> None:
@@ -274,13 +375,14 @@ def _serve(
     *,
     access: Access,
     actions: ActionsRoute | None = None,
+    desk: Desk | None = None,
 ) -> None:
     """Serve HTTP until `closing`. Does nothing if `listen` is empty."""
     if not listen:
         return
     status, metrics = report
     waits = WaitRoute(probes, clock)
-    web = WebServer(listen, status, metrics, waits=waits, actions=actions, setting=setting, access=access)
+    web = WebServer(listen, status, metrics, waits=waits, actions=actions, desk=desk, setting=setting, access=access)
     closing.callback(web.close)
     log.get().info("http_listening", port=web.port)
 

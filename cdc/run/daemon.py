@@ -18,6 +18,7 @@ from cdc.errors import (
     OUT_OF_FILES,
     BrokerError,
     CaptureNotStarted,
+    CredentialUnavailable,
     DecodeError,
     MachineExhausted,
     PoisonedStream,
@@ -195,6 +196,8 @@ def _reason(error: TailraceError) -> str:
         return "machine"
     if isinstance(error, RegistryError):
         return "registry"
+    if isinstance(error, CredentialUnavailable):
+        return "credential"
     if isinstance(error, SinkUnreachable):
         return "store"
     return "lake" if isinstance(error, SinkError) else "source"

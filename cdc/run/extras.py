@@ -15,6 +15,7 @@ _EXTRAS: Final = {
     "obstore": "warehouse",
     "sqlglot": "warehouse",
     "matplotlib": "charts",
+    "opentelemetry": "otel",
 }
 """Import name of a package -> extra."""
 

@@ -35,6 +35,7 @@ def heartbeats(
             sent=made.sent,
             failed=observer.heartbeat_failed,
         )
+        made.paces(thread.pace)
         thread.start()
         closing.callback(thread.close)
     return [made]

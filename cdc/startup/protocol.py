@@ -15,32 +15,26 @@ A failed start leaves nothing behind except what it created on purpose: publicat
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
-from cdc.capture.assembler import Assembler, BatchLimits
 from cdc.capture.ddl_watch import DdlWatch
 from cdc.capture.pipeline import Parts, Pipeline
-from cdc.capture.side_topics import SideTopics
 from cdc.capture.table_planner import TablePlanner
 from cdc.clock import Clock
 from cdc.config.settings import Config
-from cdc.encode.side_records import SideRecords
 from cdc.errors import OutcomeUnknown, ProducerFenced, SourceGap
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.log_reader import LogReader
-from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.lsn import Lsn
-from cdc.model.change_records import StreamPosition, TopicBuffer
+from cdc.model.change_records import StreamPosition
 from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.snapshot_record import SnapshotNotes
-from cdc.model.topic_names import message_topic, schema_topic, transaction_topic
-from cdc.model.type_facts import TypeFacts
+from cdc.model.topic_names import schema_topic
 from cdc.patterns import matches
-from cdc.progress.restore import recorded_forms, recorded_outbox, recorded_signals, recorded_snapshots
+from cdc.progress.restore import recorded_outbox, recorded_signals, recorded_snapshots
 from cdc.publish.live_keys import SpooledKeys
 from cdc.publish.publisher import KafkaPublisher
 from cdc.publish.weak_topics import counted
@@ -48,9 +42,7 @@ from cdc.replication import catalog_queries
 from cdc.replication.catalog_watch import CatalogWatch, Watched
 from cdc.replication.connect import Connection, connect, deadline, sever
 from cdc.replication.generated_columns import left_out
-from cdc.replication.key_read import read_by_key
 from cdc.replication.publication import PublicationFacts
-from cdc.replication.reselect import Reselector
 from cdc.replication.slot import SlotFacts, slot_facts
 from cdc.replication.stream import ReplicationSession
 from cdc.startup.audit_setup import audit_follower
@@ -62,19 +54,34 @@ from cdc.startup.judgement import judge
 from cdc.startup.keyless_copy import Copier, KeylessTables, transaction_s, untouched
 from cdc.startup.outbox_copy import route_existing
 from cdc.startup.outbox_setup import OutboxStage, needs_copy, prune_until
+from cdc.startup.pipeline_parts import (
+    ANSWER_S,
+    assembler_of,
+    planner_of,
+    reselector_of,
+    side_topics_of,
+    spans_of,
+    traced,
+)
 from cdc.startup.slot_setup import PostgresServer
 from cdc.startup.snapshot_setup import Snapshots
 from cdc.startup.source_identity import Source, read_source, refuse, refuse_nothing_to_capture
 from cdc.startup.start_facts import describe_internal, gather
 from cdc.startup.table_joins import EitherEvent, TableJoins
-from cdc.startup.topic_check import LedgerTopics, side_topics
+from cdc.startup.topic_check import LedgerTopics
 from cdc.startup.writer_claim import publisher_of
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
-from snapshot.handover import HandOver
 
-_ANSWER_S: Final = 30.0  # a query about one relation takes milliseconds
 _AHEAD_BYTES: Final = 2 << 20  # for readers beside a running capture, whose memory is bounded as a whole
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """A part of a running capture that takes over some new settings."""
+
+    def adopt(self, config: Config) -> None:
+        """Take over what `config` has for it, from any thread."""
 
 
 class RunningCapture:
@@ -82,16 +89,18 @@ class RunningCapture:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        parts: Parts,
         session: ReplicationSession,
         sql: Connection,
         slot: str,
         watch: CatalogWatch,
         joins: TableJoins,
+        snapshots: Snapshots,
         closing: ExitStack,
     ) -> None:
         self._joins = joins
-        self._pipeline = pipeline
+        self._pipeline = Pipeline(parts)
+        self._adjustable = [one for one in (snapshots, *parts.asides) if isinstance(one, Adjustable)]
         self._watch = watch
         self._session = session
         self._sql = sql
@@ -115,32 +124,14 @@ class RunningCapture:
             self._watch.name_gap(self._sql, error)
             raise
 
+    def adopt(self, config: Config) -> None:
+        """Take over the settings of `cdc.config.reloadable`, from any thread."""
+        for one in self._adjustable:
+            one.adopt(config)
+
     def close(self) -> None:
         """Close stream, producer and watch. What is not committed never will be."""
         self._closing.close()
-
-
-class _Catalog:
-    """Implements `cdc.capture.table_planner.Catalog` on an open connection, which is cut if an answer is late."""
-
-    def __init__(self, sql: Connection) -> None:
-        self._sql = sql
-
-    def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
-        with deadline(self._sql, _ANSWER_S):
-            return catalog_queries.key_columns(self._sql, oid, wanted)
-
-    def ancestors(self, oid: int) -> list[str]:
-        with deadline(self._sql, _ANSWER_S):
-            return catalog_queries.ancestors(self._sql, oid)
-
-    def generated_columns(self, oid: int) -> list[str]:
-        with deadline(self._sql, _ANSWER_S):
-            return catalog_queries.generated_columns(self._sql, oid)
-
-    def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
-        with deadline(self._sql, _ANSWER_S):
-            return catalog_queries.types(self._sql, oids)
 
 
 def start(config: Config, status: Status, clock: Clock, stop: threading.Event) -> RunningCapture:
@@ -165,8 +156,7 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         refuse(judge(config, facts).error)  # before anything is created
         source = read_source(config, sql)
         source.leave_out([one for one in facts.left_out if one.reason == "not_readable"])
-        connections = _connections(config, source, reader, admin, clock, stop, closing)
-        claim = claim_log(config, source, connections)  # 1 to 5
+        claim = claim_log(config, source, _connections(config, source, reader, admin, clock, stop, closing))  # 1 to 5
         restored, position, epoch = claim.restored, claim.position, claim.epoch
         session, publisher, publication = claim.session, claim.publisher, claim.publication
 
@@ -177,7 +167,8 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         accounts = LedgerTopics(config, admin, reader, publisher.ledger, restored)
         seen_to = catalog_queries.current_wal(sql)
         accounts.begin([*claim.data, schema_topic(config.name)])
-        planner = _planner(config, source, accounts, reader, closing, epoch=epoch, holes=(holes := IncompleteRecords()))
+        holes = IncompleteRecords()
+        planner = planner_of(config, source, accounts, reader, closing, epoch=epoch, holes=holes)
         identity, schemas = _introduced(source, claim, planner)
         outbox = _outbox(config, source, accounts, reader, publisher, identity, status)
         beats = heartbeats(config, clock, status, closing, epoch=epoch)
@@ -201,27 +192,28 @@ def _start(config: Config, status: Status, clock: Clock, stop: threading.Event) 
         snapshots.start(sql, ddl, status, recorded_signals(reader, config.name), claim.signals.topic_id)
         status.columns_left_out(left_out(source.tables, publication, source.identity.server_version_num))
         _report_started(config, status, position, epoch, tables=len(source.tables), first=restored.progress is None)
-        side, stages = _side(config, source.identity.database), [outbox] if outbox else []
+        spans = spans_of(config, status, clock, snapshots.hand_over)
+        side = side_topics_of(config, source.identity.database, spans)
+        stages = traced([outbox] if outbox else [], spans)
         parts = Parts(
             stream=session,
             publisher=publisher,
-            assembler=_assembler(config, position, epoch, side, snapshots.hand_over, outbox),
+            assembler=assembler_of(config, position, epoch, side, snapshots.hand_over, outbox),
             planner=planner,
             live_keys=SpooledKeys(partial(LogReader, config.kafka, ahead_bytes=_AHEAD_BYTES), publisher.ledger),
-            reselect=_reselector(sql, holes, clock, stop, status, watch, snapshots.hand_over),
+            reselect=reselector_of(sql, holes, clock, stop, status, watch, snapshots.hand_over),
             observer=status,
             clock=clock,
             verified=watch.verified,
             batch_age_max_s=config.capture.batch_age_max_s,
             side_buffers=[*side.buffers, *(beat.buffer for beat in beats)],
-            asides=[ddl, joins, *beats, *stages, *audit_follower(config, clock, status.audit, closing)],
+            asides=[ddl, joins, *beats, *stages, *audit_follower(config, clock, status.audit, closing), *spans],
             stages=[stage.router for stage in stages],
             shown=ddl.shown,
             snapshots=snapshots.hand_over,
         )
-        durable = partial(_acknowledged, status, watch)
-        prune_until(config, source.outbox, durable, clock, status.outbox, closing)
-        return RunningCapture(Pipeline(parts), session, sql, config.slot, watch, joins, closing.pop_all())
+        prune_until(config, source.outbox, partial(_acknowledged, status, watch), clock, status.outbox, closing)
+        return RunningCapture(parts, session, sql, config.slot, watch, joins, snapshots, closing.pop_all())
     raise AssertionError("unreachable")
 
 
@@ -312,27 +304,6 @@ def _first_cut(
     ddl.written()
 
 
-def _reselector(
-    sql: Connection,
-    holes: IncompleteRecords,
-    clock: Clock,
-    stop: threading.Event,
-    status: Status,
-    watch: CatalogWatch,
-    hand_over: HandOver,
-) -> Reselector:
-    read = partial(read_by_key, sql)
-    return Reselector(read, holes, clock, stop, observer=status, healthy=watch.verified, owe=hand_over.owe)
-
-
-def _registry(config: Config, closing: ExitStack) -> ConfluentRegistry | None:
-    if config.encode.format != "avro":
-        return None
-    registry = ConfluentRegistry(config.registry)
-    closing.callback(registry.close)
-    return registry
-
-
 def _report_started(
     config: Config, status: Status, position: StreamPosition, epoch: int, *, tables: int, first: bool
 ) -> None:
@@ -345,58 +316,6 @@ def _report_started(
         epoch=epoch,
         tables=tables,
         first_start=first,
-    )
-
-
-def _planner(
-    config: Config,
-    source: Source,
-    accounts: LedgerTopics,
-    reader: LogReader,
-    closing: ExitStack,
-    *,
-    epoch: int,
-    holes: IncompleteRecords,
-) -> TablePlanner:
-    return TablePlanner(
-        config,
-        source.identity.database,
-        _Catalog(source.sql),
-        accounts.open_topic,
-        registry=_registry(config, closing),
-        epoch=epoch,
-        forms=recorded_forms(reader, config.name),
-        holes=holes,
-    )
-
-
-def _assembler(
-    config: Config,
-    position: StreamPosition,
-    epoch: int,
-    side: SideTopics,
-    hand_over: HandOver,
-    outbox: OutboxStage | None,
-) -> Assembler:
-    caps = BatchLimits(config.capture.batch_rows_max, config.capture.batch_bytes_max)
-    on_truncate = config.source.on_truncate
-    stages = [outbox.router] if outbox else []
-    return Assembler(
-        position, epoch=epoch, caps=caps, on_truncate=on_truncate, side=side, snapshots=hand_over, stages=stages
-    )
-
-
-def _side(config: Config, database: str) -> SideTopics:
-    asked = side_topics(config)
-
-    def buffer(topic: str) -> TopicBuffer | None:
-        return TopicBuffer(topic, 1, compacted=False) if topic in asked else None
-
-    return SideTopics(
-        SideRecords(config.name, database),
-        transactions=buffer(transaction_topic(config.name)),
-        messages=buffer(message_topic(config.name)),
-        row_bytes_max=config.capture.row_bytes_max,
     )
 
 
@@ -426,7 +345,7 @@ def _watch(
         sever(source.sql)
 
     def checked(connection: Connection) -> None:
-        with deadline(connection, _ANSWER_S):
+        with deadline(connection, ANSWER_S):
             joins.check(connection, watch)
             ddl.check(catalog_of(config, connection))
             if outbox is not None and not joins.outbox_left_out:

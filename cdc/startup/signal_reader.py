@@ -184,6 +184,10 @@ class SignalListener:
         self._thread.start()
         self._observer.signals_listening(self._thread.is_alive)
 
+    def adopt(self, config: Config) -> None:
+        """Take over a new limit of signals per second."""
+        self._rate.limit(config.signals.per_second_max)
+
     def close(self) -> None:
         """Stop the thread, within a moment."""
         self._stop.set()

@@ -30,6 +30,8 @@ from cdc.telemetry.capture_status import Status
 from snapshot import table_reader
 from snapshot.handover import HandOver
 from snapshot.keyless_rule import CopyFilter, KeylessCopy
+from snapshot.load_control import Limits, Pace
+from snapshot.load_guard import LoadGuard
 from snapshot.merger import Merger
 from snapshot.reader_threads import ReaderThreads
 from snapshot.sweep import Bounds
@@ -103,6 +105,8 @@ class Snapshots:
             at_once=_SWEPT_IN_AVRO if config.encode.format == "avro" else _SWEPT_AT_ONCE,
         )
         self._sweeper = SweepThread(self.hand_over, lambda table, *rest: stale.of(self._topics[table], *rest), clock)
+        self._pace = Pace()
+        self._guard: LoadGuard | None = None
         self._readers = ReaderThreads(
             self.hand_over,
             config.source.dsn,
@@ -111,6 +115,7 @@ class Snapshots:
             tables=self._selected_tables,
             workers=config.snapshot.workers,
             rows_per_s_max=config.snapshot.rows_per_s_max,
+            pace=self._pace,
         )
 
     def knows(self, table: SourceTable) -> None:
@@ -189,6 +194,8 @@ class Snapshots:
         self.hand_over.joined = status.snapshot_joined
         self._readers.start(table_reader.now(sql).started)
         self._sweeper.start()
+        self._guard = _load_guard(self._config, self._clock, self._pace, status)
+        self._guard.start()
         self._listener = listener(
             self._config, self._clock, self.hand_over, self._selected_tables, signals, topic_id, status.signals
         )
@@ -196,11 +203,21 @@ class Snapshots:
             self._listener.start()
         self._unreport = status.report_snapshots(self._readers.report)
 
+    def adopt(self, config: Config) -> None:
+        """Take over new limits of reading and of signals."""
+        self._readers.adjust(workers=config.snapshot.workers, rows_per_s_max=config.snapshot.rows_per_s_max)
+        if self._guard is not None:
+            self._guard.adjust(_limits(config), config.snapshot.standbys_ignored)
+        if self._listener is not None:
+            self._listener.adopt(config)
+
     def close(self) -> None:
         """Stop reading."""
         self._unreport()
         if self._listener is not None:
             self._listener.close()
+        if self._guard is not None:
+            self._guard.close()
         self._sweeper.close()
         self._readers.close()
 
@@ -248,6 +265,16 @@ class Snapshots:
         source = self._config.source
         found = catalog_queries.tables_matching(sql, source.tables, source.keyless, source.keys)
         return [table for table in found if table.table not in self._planner.left_out]
+
+
+def _load_guard(config: Config, clock: Clock, pace: Pace, status: Status) -> LoadGuard:
+    ignored = config.snapshot.standbys_ignored
+    return LoadGuard(config.source.dsn, clock, _limits(config), pace, standbys_ignored=ignored, observer=status.load)
+
+
+def _limits(config: Config) -> Limits:
+    settings = config.snapshot
+    return Limits(settings.commit_latency_max_ms, settings.standby_lag_max_s, settings.io_waits_max_percent)
 
 
 def _joined(tables: Sequence[SourceTable], recorded: Identity | None) -> frozenset[str]:

@@ -35,7 +35,7 @@ _NAMED_MAX: Final = 5  # tables that a message names
 MAJOR_MIN: Final = 15
 ORIGINS_SINCE: Final = 160000  # https://www.postgresql.org/docs/16/protocol-logical-replication.html
 RESNAPSHOT_HINT: Final = (
-    "the WAL of that range is gone; the command creates a new slot and reads every table again, into the same topics"
+    "changes of that range are lost; the command creates a new slot and reads every table again, into the same topics"
 )
 
 

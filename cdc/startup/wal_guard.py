@@ -47,6 +47,10 @@ class WalGuard:
         self._connection: Connection | None = None
         self._failure: SourceGap | None = None
 
+    def adopt(self, config: Config) -> None:
+        """Take over new limits, from any thread; the next check uses them."""
+        self._config = config
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

@@ -14,6 +14,7 @@ from cdc.telemetry.alert_rule import (
 )
 
 _EXHAUSTED: Final = 'cdc_starts_total{reason=~"MachineExhausted|SpoolFailed"}'
+_WAITS: Final = 'max_over_time(cdc_waiting_state{pipeline=%q,sink=""}[10m]) == 1'
 
 CAPTURE_ALERTS: Final = (
     Alert(
@@ -50,7 +51,8 @@ CAPTURE_ALERTS: Final = (
         severity="page",
         summary="Capture waits",
         description="Capture of the pipeline {{ $labels.pipeline }} runs, but publishes nothing: it is WAITING or "
-        "STARTING.",
+        f"STARTING.{{{{ range printf `{_WAITS}` $labels.pipeline | query }}}} "
+        "It waits for: {{ .Labels.reason }}.{{ end }}",
     ),
     Alert(
         name="TailraceCaptureLag",
@@ -87,6 +89,15 @@ CAPTURE_ALERTS: Final = (
         summary="A process is close to its limit of open files",
         description="The process {{ $labels.instance }} of the job {{ $labels.job }} has opened "
         "{{ $value | humanizePercentage }} of the files that it may open.",
+    ),
+    Alert(
+        name="TailraceNotifyFails",
+        expr=f"sum by (pipeline, receiver) ({growth('cdc_notify_failures_total', 15)}) > 0",
+        for_minutes=0,
+        severity="ticket",
+        summary="Messages of the notifier are not delivered",
+        description="The receiver {{ $labels.receiver }} of the pipeline {{ $labels.pipeline }} did not accept "
+        "{{ $value | humanize }} messages in 15 minutes.",
     ),
     Alert(
         name="TailraceThreadFailed",

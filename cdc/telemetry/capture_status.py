@@ -24,10 +24,14 @@ from cdc.telemetry import log
 from cdc.telemetry.audit_status import AuditStatus
 from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.left_out_status import LeftOutStatus
+from cdc.telemetry.load_status import LoadStatus
 from cdc.telemetry.metrics import Metrics
+from cdc.telemetry.notify_status import NotifyStatus
+from cdc.telemetry.objective_status import ObjectiveStatus
 from cdc.telemetry.outbox_status import OutboxStatus
 from cdc.telemetry.readiness import follows_log
 from cdc.telemetry.signal_status import SignalStatus
+from cdc.telemetry.spans import SpanOutlet
 from cdc.telemetry.topic_status import TopicStatus
 from cdc.telemetry.wal_status import WalStatus
 
@@ -70,6 +74,10 @@ class Status:
         self.signals = SignalStatus(metrics)
         self.topics = TopicStatus(metrics)
         self.left_out = LeftOutStatus(metrics)
+        self.load = LoadStatus(metrics)
+        self.objectives = ObjectiveStatus(metrics)
+        self.notify = NotifyStatus(metrics)
+        self.spans: SpanOutlet | None = None
         self._catching_up_s = catching_up_s
         self._clock = clock
         self._metrics = metrics
@@ -107,6 +115,10 @@ class Status:
         with self._lock:
             if state is not self._state or reason != self._reason:
                 self._since_s = self._clock.monotonic_s()
+            if self._state is State.WAITING:
+                self._metrics.waiting.labels(self._reason).set(0)
+            if state is State.WAITING:
+                self._metrics.waiting.labels(reason).set(1)
             self._state, self._reason = state, reason
             self._error = None
             if error is not None:
@@ -278,6 +290,11 @@ class Status:
                 return State.CATCHING_UP
         return self._state
 
+    @property
+    def reason(self) -> str:
+        """The reason of the current state, one word; empty if there is none."""
+        return self._reason
+
     def _in_state(self, state: State) -> float:
         return float(self.state is state)
 
@@ -297,15 +314,18 @@ class Status:
         The log has everything older than the newest captured commit, and everything up to the last time the end of the
         stream was seen; the later of the two counts.
         """
+        behind_s = self.behind_s()
+        reached = self._end_reached_s
+        recent = reached is not None and self._clock.monotonic_s() - reached <= self._catching_up_s
+        return 0.0 if recent else UNKNOWN if behind_s is None else behind_s
+
+    def behind_s(self) -> float | None:
+        """Return the same without rounding a few seconds down to 0; None before any read."""
         reached, commit_us = self._end_reached_s, self._commit_us
-        ages = []
-        if reached is not None:
-            ages.append(self._clock.monotonic_s() - reached)
-            if ages[0] <= self._catching_up_s:
-                return 0.0
+        ages = [] if reached is None else [self._clock.monotonic_s() - reached]
         if commit_us:
             ages.append(max(0.0, self._clock.wall_s() - commit_us / 1e6))
-        return min(ages, default=UNKNOWN)
+        return min(ages, default=None)
 
     def _check_age_s(self) -> float:
         """Seconds since the source was last checked; NaN before."""
@@ -349,10 +369,13 @@ class Status:
                 "left_out_count": self.left_out.count,
                 "left_out": self.left_out.document(),
                 "snapshots": snapshots,
+                "load_guard": self.load.document,
                 "signals": self.signals.document,
                 "weak_topics": self.topics.document,
                 "audit": self.audit.document,
                 "outbox": self.outbox.document,
+                "objectives": self.objectives.document,
+                "notify": self.notify.document,
             }
 
     def _slot_document(self) -> dict[str, Any] | None:

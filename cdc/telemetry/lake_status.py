@@ -6,10 +6,11 @@ State, reason and error come from the `Status` that the daemon writes, the cuts 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from cdc.clock import Clock
 from cdc.lsn import Lsn
@@ -20,6 +21,7 @@ from cdc.telemetry.metrics import LakeMetrics
 from cdc.telemetry.readiness import lake_is_ready
 
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
+_LOOKS_MAX: Final = 1000  # reads of the log's end that no cut covers yet; newer ones are then left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class LakeStatus:
         self._cut: PublishedCut | None = None
         self._log_lsn = Lsn(0)
         self._looked_s: float | None = None
+        self._level_s: float | None = None
+        self._looks: deque[tuple[float, Lsn]] = deque()
         self._cuts = self._records = self._last_records = 0
         self._last_seconds: float | None = None
         metrics.cut_age_seconds.set_function(self._age_s)
@@ -60,10 +64,12 @@ class LakeStatus:
         if cut is not None:
             self._now_at(cut)
 
-    def looked(self, log_lsn: Lsn) -> None:
-        """Record that the log reaches `log_lsn`."""
+    def looked(self, log_lsn: Lsn, *, at_end: bool = True) -> None:
+        """Record that the log reaches `log_lsn`; not `at_end`: it reaches further."""
         with self._lock:
             self._log_lsn, self._looked_s = log_lsn, self._clock.monotonic_s()
+            if at_end and len(self._looks) < _LOOKS_MAX:
+                self._looks.append((self._looked_s, log_lsn))
         self._compare()
 
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
@@ -101,6 +107,9 @@ class LakeStatus:
                 "published_at": _time(cut.published_us) if cut else None,
                 "cut_age_seconds": round(age_s, 1) if cut else None,
                 "behind_bytes": self._behind_bytes() if self._log_lsn else None,
+                "behind_seconds": None
+                if self._level_s is None
+                else round(self._clock.monotonic_s() - self._level_s, 1),
                 "look_age_seconds": round(look_age_s, 1) if self._looked_s is not None else None,
                 "cuts": self._cuts,
                 "records": self._records,
@@ -120,6 +129,8 @@ class LakeStatus:
     def _compare(self) -> None:
         with self._lock:
             behind_bytes, is_known = self._behind_bytes(), self._log_lsn > 0
+            while self._looks and self._cut is not None and self._looks[0][1] <= self._cut.end_lsn:
+                self._level_s = self._looks.popleft()[0]
         self._metrics.behind_bytes.set(behind_bytes if is_known else UNKNOWN)
         if is_known and not behind_bytes:
             self._works()

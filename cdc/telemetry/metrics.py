@@ -31,6 +31,11 @@ class Metrics(MetricsPage):
         )
         self._declare_source()
         self.state = self._gauge("cdc_state", "1 for the current state of the process, 0 for the others", "state")
+        self.waiting = self._gauge(
+            "cdc_waiting_state",
+            "1 for what the process waits for in state WAITING, e.g. broker, source, slot or store; else 0",
+            "reason",
+        )
         self.starts = self._counter(
             "cdc_starts_total",
             "Restarts of capture or sink within the process, by the reason why the last run ended",
@@ -111,6 +116,47 @@ class Metrics(MetricsPage):
         self._add_signals()
         self._add_wal()
         self._add_audit()
+        self._add_objectives()
+        self._add_notify()
+        self._add_otel()
+
+    def _add_otel(self) -> None:
+        """Declare metrics of OpenTelemetry."""
+        self.otel_failures = self._counter(
+            "cdc_otel_failures_total", "Exports to the OTLP collector that failed, by signal: traces, metrics", "signal"
+        )
+        self.otel_dropped = self._counter(
+            "cdc_otel_dropped_spans_total", "Spans dropped because too many wait for the collector"
+        )
+
+    def _add_notify(self) -> None:
+        """Declare metrics of the notifier."""
+        self.notify_messages = self._counter(
+            "cdc_notify_messages_total", "Messages that a receiver of [notify] accepted, by its name", "receiver"
+        )
+        self.notify_failures = self._counter(
+            "cdc_notify_failures_total",
+            "Messages that a receiver of [notify] did not accept in any attempt",
+            "receiver",
+        )
+
+    def _add_objectives(self) -> None:
+        """Declare metrics of freshness objectives. Capture's own objective has no label `sink`."""
+        self.freshness_seconds = self._gauge(
+            "cdc_freshness_seconds", "How far the sink, or the log, is behind PostgreSQL; NaN: unknown", "sink"
+        )
+        self.objective_seconds = self._gauge(
+            "cdc_objective_seconds", "Freshness objective: the longest time from a commit until the sink has it", "sink"
+        )
+        self.objective_target = self._gauge(
+            "cdc_objective_target_ratio", "Freshness objective: the share of time in which it must be met", "sink"
+        )
+        self.objective_fresh = self._counter(
+            "cdc_objective_fresh_seconds_total", "Seconds in which the freshness objective was met", "sink"
+        )
+        self.objective_checked = self._counter(
+            "cdc_objective_checked_seconds_total", "Seconds in which the freshness objective was checked", "sink"
+        )
 
     def _add_wal(self) -> None:
         """Declare metrics of the WAL guard."""
@@ -200,6 +246,22 @@ class Metrics(MetricsPage):
         self.snapshot_waiting_chunks = self._unknown(
             "cdc_snapshot_waiting_chunks", "Chunks that are read and wait until the stream reaches their position"
         )
+        self.snapshot_speed = self._unknown(
+            "cdc_snapshot_speed_ratio",
+            "Share of full speed that the load guard allows snapshots; NaN while none reads or the guard is off",
+        )
+        self.source_commit_seconds = self._unknown(
+            "cdc_source_commit_seconds",
+            "Duration of a commit on the source, as the load guard measured it; NaN while no snapshot reads",
+        )
+        self.source_standby_lag = self._unknown(
+            "cdc_source_standby_lag_seconds",
+            "Largest lag of a standby of the source, as the load guard read it; NaN while no snapshot reads",
+        )
+        self.source_waiting_sessions = self._unknown(
+            "cdc_source_waiting_sessions",
+            "Active client sessions that wait for I/O or internal locks, as the load guard read them",
+        )
 
 
 class SinkMetrics(MetricsPage):
@@ -209,7 +271,8 @@ class SinkMetrics(MetricsPage):
         """`sink` is a label of every sample, beside the pipeline."""
         super().__init__({**daemon.labels, "sink": sink})
         self.state, self.starts = daemon.state, daemon.starts
-        for shared in (self.state, self.starts):
+        self.otel_failures, self.otel_dropped = daemon.otel_failures, daemon.otel_dropped
+        for shared in (self.state, self.starts, self.otel_failures, self.otel_dropped):
             self.registry.register(shared)
 
 

@@ -83,6 +83,14 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
         ),
     ),
     (
+        "Freshness objectives",
+        (
+            Panel("Error budget left", "percentunit", ((f"tailrace:budget_left:ratio{_OF}", "{{pipeline}} {{sink}}"),)),
+            Panel("Behind PostgreSQL", "s", (_gauge("cdc_freshness_seconds", _SINK, of="min"),)),
+            Panel("Objective met", "percentunit", ((f"tailrace:fresh:ratio{_OF}", "{{pipeline}} {{sink}}"),)),
+        ),
+    ),
+    (
         "Throughput",
         (
             Panel("Row events", "ops", (_rate("cdc_rows_total"),)),

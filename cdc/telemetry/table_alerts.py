@@ -6,6 +6,9 @@ from typing import Final
 
 from cdc.telemetry.alert_rule import Alert, growth
 
+# The speed rises and falls all the time, and is NaN between two snapshots: the mean of what is known counts.
+_SPEED: Final = "avg_over_time((cdc_snapshot_speed_ratio >= 0)[30m:1m])"
+
 TABLE_ALERTS: Final = (
     Alert(
         name="TailraceSnapshotStalled",
@@ -15,6 +18,16 @@ TABLE_ALERTS: Final = (
         severity="ticket",
         summary="A snapshot makes no progress",
         description="The pipeline {{ $labels.pipeline }} has tables to read, but has read no row for half an hour.",
+    ),
+    Alert(
+        name="TailraceSnapshotSlowed",
+        expr=f"min by (pipeline) ({_SPEED}) < 0.5 "
+        'and on (pipeline) max by (pipeline) (cdc_snapshot_tables{state=~"reading|sweeping|waiting"}) > 0',
+        for_minutes=60,
+        severity="ticket",
+        summary="The load guard slows down a snapshot for long",
+        description="For an hour, the source of the pipeline {{ $labels.pipeline }} has been under load, so its "
+        "snapshots read at {{ $value | humanizePercentage }} of full speed.",
     ),
     Alert(
         name="TailraceSnapshotStopped",

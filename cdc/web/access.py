@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cdc.config.settings import Http
+    from cdc.config.settings import Config, Http
 
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Access:
-    """The settings of `[http]` that protect the endpoints, of capture and of sinks.
+    """The settings of `[http]` that protect the endpoints, of capture and of sinks. Thread-safe.
 
     token        authorises a request that bears it; without one no request is authorised
     hosts        names in the header Host that are accepted besides IP addresses and the machine's own names
@@ -35,6 +35,11 @@ class Access:
         """Return the settings of a configuration."""
         token = http.token.reveal() if http.token is not None else ""
         return cls(token, tuple(http.hosts), http.tls_certificate, http.tls_key)
+
+    def adopt(self, config: Config) -> None:
+        """Take over another token and other hosts; the next request needs them."""
+        now = Access.of(config.http)
+        self.token, self.hosts = now.token, now.hosts
 
     def is_authorised(self, authorization: str) -> bool:
         """Whether the header Authorization has the token."""

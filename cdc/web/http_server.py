@@ -25,6 +25,7 @@ from cdc.web.routes import application
 from cdc.web.wait_endpoint import TIMEOUT_MAX_S
 
 if TYPE_CHECKING:
+    from cdc.overview.desk import Desk
     from cdc.telemetry.exposition import Rendered, Reported
     from cdc.web.actions_endpoint import ActionsRoute
     from cdc.web.wait_endpoint import WaitRoute
@@ -51,13 +52,15 @@ class WebServer:
         *,
         waits: WaitRoute | None = None,
         actions: ActionsRoute | None = None,
+        desk: Desk | None = None,
         setting: str = "http.listen",
-        access: Access = Access(),  # noqa: B008 - it is immutable
+        access: Access | None = None,
         limits: Limits | None = None,
     ) -> None:
         """`setting` is where `listen` comes from. Raises ConfigError that names it if it cannot be listened on."""
         host, port = _address(listen, setting)
-        app = application(status, metrics, waits, access, on_loopback=is_loopback(host), actions=actions)
+        access = access or Access()
+        app = application(status, metrics, waits, access, on_loopback=is_loopback(host), actions=actions, desk=desk)
         config = uvicorn.Config(
             app,
             http=BoundedProtocol,

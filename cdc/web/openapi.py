@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.json import schema_components
 
@@ -13,6 +13,9 @@ from cdc.control.requests import ACTIONS, ActionRequest
 from cdc.model.run_state import State
 from cdc.web.actions_endpoint import LIMIT_DEFAULT
 from cdc.web.wait_endpoint import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
+
+if TYPE_CHECKING:
+    from cdc.web.page_routes import PageDocument
 
 _ERROR: Final = {
     "type": "object",
@@ -95,8 +98,10 @@ _FAILED: Final = {
 }
 
 
-def document(sinks: Sequence[str] | None, *, actions: bool = False) -> dict[str, Any]:
-    """Return the document of a server with these sinks; None: without /sinks/{sink}/wait."""
+def document(
+    sinks: Sequence[str] | None, *, actions: bool = False, page: Sequence[PageDocument] = ()
+) -> dict[str, Any]:
+    """Return the document of a server with these sinks; None: without /sinks/{sink}/wait. `page`: those of /api/."""
     paths = {
         "/livez": {"get": _operation("Whether the process is alive", {200: _text("alive")})},
         "/readyz": {
@@ -112,6 +117,7 @@ def document(sinks: Sequence[str] | None, *, actions: bool = False) -> dict[str,
     if actions:
         (request,), schemas = schema_components([ActionRequest], ref_template="#/components/schemas/{name}")
         paths["/actions"] = {"get": _recorded(), "post": _performed(request)}
+    paths |= {f"/api/{one.path}": {"get": _of_page(one)} for one in page}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tailrace", "version": __version__, "license": {"name": "Apache-2.0"}},
@@ -162,6 +168,26 @@ def _wait(sinks: Sequence[str]) -> dict[str, Any]:
     }
     found = _operation("Wait until a sink holds what was committed before an LSN", answers)
     return {**found, "parameters": parameters, "security": [{}, {"token": []}]}
+
+
+def _of_page(one: PageDocument) -> dict[str, Any]:
+    """Return an operation of the page. Its document is for the page, and may change with a release."""
+    answers = {
+        200: _json("the document", {"type": "object"}),
+        400: _json("a parameter is unknown, missing or invalid", _FAILED),
+        401: _json("the bearer token does not match http.token", _ERROR),
+        409: _json("what it names does not exist, or an operator must act", _FAILED),
+        503: _json("too many requests are waiting, or Kafka or a store does not answer", _FAILED),
+    }
+    if one.needs_token:
+        answers[403] = _json("http.token is not configured", _ERROR)
+    parameters = [
+        {"name": name, "in": "query", "required": parameter.default is None, "description": parameter.says,
+         "schema": parameter.schema()}
+        for name, parameter in one.parameters.items()
+    ]  # fmt: skip
+    security: list[dict[str, list[str]]] = [{"token": []}] if one.needs_token else [{}, {"token": []}]
+    return {**_operation(one.says, answers), "parameters": parameters, "security": security}
 
 
 def _recorded() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The routes of capture and sinks: /livez, /readyz, /metrics, /status, /sinks/<sink>/wait, /openapi.json and /actions.
 
-Only capture has /actions, which is also the only path that changes anything.
+Only /actions changes anything; a sink performs only those on its own process. Only capture has the live page at / with
+/api.
 """
 
 from __future__ import annotations
@@ -10,29 +11,30 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from cdc.telemetry import log
 from cdc.web.actions_endpoint import BODY_BYTES_MAX, RUNNING_MAX, refusal
+from cdc.web.answers import HEADERS, json_answer, query_of, text_answer
 from cdc.web.openapi import document
+from cdc.web.page_routes import documents, page_routes
 from cdc.web.wait_endpoint import WAITING_MAX, WaitRoute, error_answer, unknown_parameter
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from cdc.overview.desk import Desk
     from cdc.telemetry.exposition import Rendered, Reported
     from cdc.web.access import Access
     from cdc.web.actions_endpoint import ActionsRoute
     from cdc.web.wait_endpoint import Answer
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def application(
@@ -43,10 +45,12 @@ def application(
     *,
     on_loopback: bool,
     actions: ActionsRoute | None = None,
+    desk: Desk | None = None,
 ) -> ASGIApp:
-    """Return the application. Without `waits` or `actions` it has no route for them."""
+    """Return the application. Without `waits`, `actions` or `desk` it has no route for them."""
     sinks = waits.sinks if waits is not None else None
-    endpoints = _Endpoints(status, metrics, waits, access, described=document(sinks, actions=actions is not None))
+    described = document(sinks, actions=actions is not None, page=[] if desk is None else documents(desk))
+    endpoints = _Endpoints(status, metrics, waits, access, described=described)
     routes = [
         Route("/livez", endpoints.livez),
         Route("/readyz", endpoints.readyz),
@@ -58,13 +62,15 @@ def application(
         routes.append(Route("/sinks/{sink}/wait", endpoints.wait))
     if actions is not None:
         routes.append(Route("/actions", _Actions(actions, access).answer, methods=["GET", "POST"]))
+    pages = [] if desk is None else page_routes(desk, access)
     shown = " ".join(route.path.replace("{sink}/wait", "<sink>/wait?lsn=X/Y") for route in routes)
+    unknown = f"unknown path; try {shown}\n"
     handlers: dict[Any, Callable[[Request, Exception], Response]] = {
-        HTTPStatus.NOT_FOUND: lambda _request, _error: _text(f"unknown path; try {shown}\n", HTTPStatus.NOT_FOUND),
+        HTTPStatus.NOT_FOUND: lambda _request, _error: text_answer(unknown, HTTPStatus.NOT_FOUND),
         HTTPStatus.METHOD_NOT_ALLOWED: _method_not_allowed,
         Exception: _failed,
     }
-    app = Starlette(routes=routes, exception_handlers=handlers)
+    app = Starlette(routes=[*routes, *pages], exception_handlers=handlers)
     app.router.redirect_slashes = False
     return _KnownHosts(app, access, on_loopback=on_loopback)
 
@@ -82,7 +88,7 @@ class _KnownHosts:
             await self._app(scope, receive, send)
             return
         said = f"this server does not answer for the host {host!r}; add its name to http.hosts"
-        await _json({"error": said}, HTTPStatus.MISDIRECTED_REQUEST)(scope, receive, send)
+        await json_answer({"error": said}, HTTPStatus.MISDIRECTED_REQUEST)(scope, receive, send)
 
 
 class _Endpoints:
@@ -99,36 +105,36 @@ class _Endpoints:
         self._waiting: CapacityLimiter | None = None  # made in the event loop
 
     async def livez(self, request: Request) -> Response:
-        return _refused(request) or _text("ok\n")
+        return _refused(request) or text_answer("ok\n")
 
     async def readyz(self, request: Request) -> Response:
         return await _answered(request, self._ready)
 
     def _ready(self) -> Response:
         code = HTTPStatus.OK if self._status.ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return _text(f"{self._status.state}\n", code)
+        return text_answer(f"{self._status.state}\n", code)
 
     async def metrics(self, request: Request) -> Response:
-        kind = _HEADERS | {"Content-Type": METRICS_TYPE}
+        kind = HEADERS | {"Content-Type": METRICS_TYPE}
         return await _answered(request, lambda: Response(self._metrics.render(), headers=kind))
 
     async def status(self, request: Request) -> Response:
-        return await _answered(request, lambda: _json(self._status.snapshot()))
+        return await _answered(request, lambda: json_answer(self._status.snapshot()))
 
     async def openapi(self, request: Request) -> Response:
-        return _refused(request) or _json(self._described)
+        return _refused(request) or json_answer(self._described)
 
     async def wait(self, request: Request) -> Response:
         given = request.headers.get("Authorization", "")
         authorised = self._access.is_authorised(given)
         if given and not authorised and self._access.token:
-            return _json({"error": "the bearer token does not match http.token"}, HTTPStatus.UNAUTHORIZED)
+            return json_answer({"error": "the bearer token does not match http.token"}, HTTPStatus.UNAUTHORIZED)
         assert self._waits is not None
         if self._waiting is None:
             self._waiting = CapacityLimiter(2 * WAITING_MAX)  # those that are refused need a thread for a moment
-        answer = partial(self._waits.answer, request.path_params["sink"], _query(request), authorised=authorised)
+        answer = partial(self._waits.answer, request.path_params["sink"], query_of(request), authorised=authorised)
         found = await to_thread.run_sync(answer, abandon_on_cancel=True, limiter=self._waiting)
-        return _json(found.document, found.code)
+        return json_answer(found.document, found.code)
 
 
 class _Actions:
@@ -146,19 +152,19 @@ class _Actions:
         if refused is not None:
             return _with_challenge(refused)
         if request.method != "POST":
-            return await self._in_thread(partial(self._actions.listed, _query(request)))
+            return await self._in_thread(partial(self._actions.listed, query_of(request)))
         if (wrong := _refused(request)) is not None:
             return wrong
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            return _json({"error": "expected Content-Type: application/json"}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            return json_answer({"error": "expected Content-Type: application/json"}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
             body = await _body(request, BODY_BYTES_MAX)
         except ClientDisconnect:
-            return _json({"error": "the body is incomplete"}, HTTPStatus.BAD_REQUEST)
+            return json_answer({"error": "the body is incomplete"}, HTTPStatus.BAD_REQUEST)
         if body is None:
             said = f"the body is too long; at most {BODY_BYTES_MAX >> 10} KiB are accepted"
-            return _json({"error": said}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return json_answer({"error": said}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         client = f"{request.client.host}:{request.client.port}" if request.client is not None else "unknown"
         return await self._in_thread(partial(self._actions.performed, body, client))
 
@@ -166,7 +172,7 @@ class _Actions:
         # A request that waits for its turn could act long after its client has left.
         if self._running >= RUNNING_MAX:
             said = f"{RUNNING_MAX} requests to /actions are already running; try again later"
-            return _json({"error": said}, HTTPStatus.SERVICE_UNAVAILABLE)
+            return json_answer({"error": said}, HTTPStatus.SERVICE_UNAVAILABLE)
         if self._threads is None:
             self._threads = CapacityLimiter(RUNNING_MAX)
         self._running += 1
@@ -174,7 +180,7 @@ class _Actions:
             found = await to_thread.run_sync(answer, abandon_on_cancel=True, limiter=self._threads)
         finally:
             self._running -= 1
-        return _json(found.document, found.code)
+        return json_answer(found.document, found.code)
 
 
 async def _body(request: Request, bytes_max: int) -> bytes | None:
@@ -188,7 +194,7 @@ async def _body(request: Request, bytes_max: int) -> bytes | None:
 
 
 def _with_challenge(found: Answer) -> Response:
-    answer = _json(found.document, found.code)
+    answer = json_answer(found.document, found.code)
     if found.code is HTTPStatus.UNAUTHORIZED:
         answer.headers["WWW-Authenticate"] = "Bearer"
     return answer
@@ -201,20 +207,16 @@ async def _answered(request: Request, answer: Callable[[], Response]) -> Respons
 
 def _refused(request: Request) -> Response | None:
     """Return the answer to a query on a path that has no parameters."""
-    query = _query(request)
+    query = query_of(request)
     wrong = unknown_parameter(query, ()) if query else ""
-    return _json(error_answer(HTTPStatus.BAD_REQUEST, wrong).document, HTTPStatus.BAD_REQUEST) if wrong else None
-
-
-def _query(request: Request) -> str:
-    return bytes(request.scope["query_string"]).decode("latin-1")
+    return json_answer(error_answer(HTTPStatus.BAD_REQUEST, wrong).document, HTTPStatus.BAD_REQUEST) if wrong else None
 
 
 def _method_not_allowed(request: Request, error: Exception) -> Response:
     allowed = getattr(error, "headers", None) or {}
     methods = sorted({*allowed.get("Allow", "GET").split(", ")} - {"HEAD"})
     said = f"{request.method} is not known here; use {' or '.join(methods)}"
-    answer = _json({"error": said}, HTTPStatus.METHOD_NOT_ALLOWED)
+    answer = json_answer({"error": said}, HTTPStatus.METHOD_NOT_ALLOWED)
     answer.headers.update(allowed)
     return answer
 
@@ -222,13 +224,4 @@ def _method_not_allowed(request: Request, error: Exception) -> Response:
 def _failed(_request: Request, error: Exception) -> Response:
     log.get().error("http_request_failed", error=log.origin(error))
     said = {"error": f"the request failed with {type(error).__name__}; the log has its origin"}
-    return _json(said, HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-def _json(found: object, code: int = HTTPStatus.OK) -> Response:
-    body = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
-    return Response(body, code, headers=_HEADERS | {"Content-Type": "application/json"})
-
-
-def _text(body: str, code: int = HTTPStatus.OK) -> Response:
-    return PlainTextResponse(body, code, headers=_HEADERS)
+    return json_answer(said, HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc.telemetry.alert_rule import Alert
-from cdc.telemetry.alerts import GROUPS
+from cdc.telemetry.alerts import GROUPS, RECORDS
 from cdc.telemetry.panels import ROWS, Panel
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -35,6 +35,8 @@ def rules() -> str:
     lines = ["groups:"]
     for group, alerts in GROUPS.items():
         lines += [f"  - name: {group}", "    rules:"]
+        for record in RECORDS.get(group, ()):
+            lines += [f"      - record: {record.name}", f"        expr: {_quoted(record.expr)}"]
         for alert in alerts:
             lines += _rule(alert)
     return _NOTICE + "\n".join(lines) + "\n"

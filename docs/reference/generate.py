@@ -21,9 +21,10 @@ from msgspec import Meta
 
 import outbox.errors
 from cdc import errors
+from cdc.config.reloadable import RELOADABLE
 from cdc.config.secret import Secret
 from cdc.config.section import section_of
-from cdc.config.settings import Cache, Config, Plugin, Search, Section, Warehouse
+from cdc.config.settings import Cache, Config, Notify, Objective, Plugin, Search, Section, Warehouse
 from cdc.errors import TailraceError
 from cdc.model.run_state import State
 from cdc.telemetry.metrics import LakeMetrics, Metrics
@@ -48,8 +49,12 @@ def config_page() -> str:
         "# Configuration",
         "",
         _NOTICE.format(source="cdc/config/settings.py"),
-        "Tailrace reads `cdc.toml` once, at the start. Only `name`, `source.dsn` and `kafka.bootstrap` are required.",
-        "An unknown key is an error that names it.",
+        "Tailrace reads `cdc.toml` at the start. Only `name`, `source.dsn` and `kafka.bootstrap` are required.",
+        "An unknown key is an error that names it. [Configuration](../howto/configuration.md) shows how to check,",
+        "compare and reload it.",
+        "",
+        "*Reload*: whether a running capture takes over a new value at `cdc reload` or SIGHUP. A sink takes over those",
+        "of `[http]` at SIGHUP. All others need a restart.",
         "",
         "An environment variable overrides one value of the file; separate list items by commas.",
         "",
@@ -60,7 +65,7 @@ def config_page() -> str:
         "",
     ]
     hints = get_type_hints(Config, include_extras=True)
-    del hints["sinks"]
+    del hints["sinks"], hints["notify"]
     top = {name: hint for name, hint in hints.items() if section_of(hint) is None}
     lines += ["## Top level", "", *_keys(Config, top, "")]
     for name, hint in hints.items():
@@ -81,6 +86,10 @@ def config_page() -> str:
     del hints["plugin"]  # `kind` in the file
     lines += ["", "## [sinks], by any name, with a `kind` of another package", "", _first_line(Plugin), ""]
     lines += _keys(Plugin, hints, "", settable=False)
+    lines += ["", "## [notify.NAME]", "", _first_line(Notify), ""]
+    lines += _keys(Notify, get_type_hints(Notify, include_extras=True), "", settable=False)
+    lines += ["", "## [capture.objective], [sinks.NAME.objective]", "", _first_line(Objective), ""]
+    lines += _keys(Objective, get_type_hints(Objective, include_extras=True), "", settable=False)
     return "\n".join(lines) + "\n"
 
 
@@ -208,11 +217,14 @@ def _keys(section: type[Section], hints: dict[str, Any], prefix: str, *, settabl
                 _type(kind),
                 _default(fields[name], kind),
                 _range(meta),
-                "" if get_origin(kind) is dict or not settable else f"`TAILRACE_{key.upper().replace('.', '_')}`",
+                ""
+                if get_origin(kind) is dict or section_of(kind) or not settable
+                else f"`TAILRACE_{key.upper().replace('.', '_')}`",
+                "yes" if key in RELOADABLE else "no",
                 meanings[name],
             )
         )
-    return list(_table(("Key", "Type", "Default", "Range", "Environment", "Meaning"), rows))
+    return list(_table(("Key", "Type", "Default", "Range", "Environment", "Reload", "Meaning"), rows))
 
 
 def _meanings(section: type[Section]) -> dict[str, str]:
@@ -236,6 +248,8 @@ def _unwrapped(hint: Any) -> tuple[Any, Meta]:
 
 def _type(kind: Any) -> str:
     """Return a type as TOML users name it: ``int``, ``"stop" | "omit"``, ``list of string``."""
+    if section_of(kind) is not None:
+        return "table"
     arguments = [argument for argument in get_args(kind) if argument not in (..., NoneType)]
     if get_origin(kind) is tuple:
         return f"list of {_type(arguments[0])}"

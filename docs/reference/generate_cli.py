@@ -1,4 +1,4 @@
-"""Generates cli.md, types.md and view-sql.md in this folder from the commands and the encoders.
+"""Generates cli.md, types.md, view-sql.md and durable-formats.md in this folder from the commands and the encoders.
 
     python docs/reference/generate_cli.py
 
@@ -15,6 +15,7 @@ from typing import Final, get_args, get_type_hints
 
 import click
 import msgspec
+from durable_formats import page as durable_formats_page
 from view_sql import view_sql_page
 
 from cdc.cli.main import cli
@@ -182,7 +183,12 @@ and the infinities. Options that would give entirely different values are refuse
 
 def pages() -> dict[str, str]:
     """Return file name -> text of every generated page."""
-    return {"cli.md": cli_page(), "types.md": types_page(), "view-sql.md": view_sql_page(_NOTICE)}
+    return {
+        "cli.md": cli_page(),
+        "types.md": types_page(),
+        "view-sql.md": view_sql_page(_NOTICE),
+        "durable-formats.md": durable_formats_page(_NOTICE.format(source="cdc/model/format_versions.py")),
+    }
 
 
 def cli_page() -> str:

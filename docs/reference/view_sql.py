@@ -170,11 +170,14 @@ Literals of dates and times must be in ISO 8601.
 | `date_trunc` | {units} | its argument's type; `timestamptz` for a date |
 | `at time zone` | a literal zone, see [Time zones](#time-zones) | `timestamp` or `timestamptz` |
 
-Three differences remain. Spark does not compute an operand if the other one is null, so an error of PostgreSQL in such
+Four differences remain. Spark does not compute an operand if the other one is null, so an error of PostgreSQL in such
 an operand (`null <> big::smallint`) is a null here.
 
 A view computes the arguments of window functions in every row. PostgreSQL does not if no frame has the row:
 `lag(a / b)` does not need the last one. An error in such a row leaves the view behind, although PostgreSQL answers.
+
+Without rows of the query in `a / b in (select ...)`, PostgreSQL does not compute `a / b`, nor before ANY and ALL. A
+view may compute it, and an error leaves the view behind.
 
 PostgreSQL computes a constant such as `make_date(2024, 13, 1)` while it plans, and its error is the answer of the whole
 query. A view has the error only if a row needs the value.

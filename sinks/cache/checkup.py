@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cdc.config.settings import Cache, Config
 from cdc.errors import SinkUnfit
+from cdc.model.units import size
 from sinks.cache.row_names import mark
 from sinks.cache.server_connection import Store
 from sinks.cache.start import target
 from sinks.store_findings import StoreFinding
+
+FULL_SHARE: Final = 0.98
+"""Above this share of maxmemory a store may reject writes: buffers of clients count, and come and go."""
 
 _DRYRUN: Final = "+acl|dryrun +acl|whoami"
 
@@ -30,9 +34,18 @@ def checkup(config: Config, name: str, settings: Cache) -> Iterator[StoreFinding
         if policy != "noeviction":
             text = f"the store may evict rows and marks (maxmemory-policy {policy}); evictable = true allows that"
             yield StoreFinding("warning", "eviction", text, "CONFIG SET maxmemory-policy noeviction")
+        yield from _space(memory)
         yield from _rights(store, config, name, settings)
     finally:
         made.close()
+
+
+def _space(memory: Mapping[str, str]) -> Iterator[StoreFinding]:
+    """Warn when the store is so full that it rejects writes, or will soon."""
+    used, limit = int(memory.get("used_memory", "0")), int(memory.get("maxmemory", "0"))
+    if limit and used >= FULL_SHARE * limit and memory.get("maxmemory_policy", "") == "noeviction":
+        text = f"the store is full: {size(used)} of {size(limit)} (maxmemory) are used, and it rejects writes"
+        yield StoreFinding("warning", "memory", text, f"CONFIG SET maxmemory {2 * limit}")
 
 
 def _rights(store: Store, config: Config, name: str, settings: Cache) -> Iterator[StoreFinding]:

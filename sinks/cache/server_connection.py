@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import redis
 import redis.exceptions as theirs
 from redis.backoff import NoBackoff
-from redis.credentials import UsernamePasswordCredentialProvider
+from redis.credentials import CredentialProvider
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from cdc.config.secret import Secret
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, CredentialUnavailable, SinkUnreachable
 from sinks.cache.cache_errors import NoPrimary, ServerRestarted, translate
 
 CONNECT_S: Final = 5.0
@@ -159,6 +159,8 @@ class Store:
     def _guarded(self, doing: str, call: Callable[[], T]) -> T:
         try:
             return call()
+        except CredentialUnavailable as error:
+            raise SinkUnreachable(f"cannot {doing} on {self.where}: {error.message}", hint=error.hint) from error
         except theirs.RedisError as error:
             raise translate(error, where=self.where, doing=doing) from error
 
@@ -193,8 +195,19 @@ def _login(options: Mapping[str, Secret], prefix: str) -> dict[str, Any]:
     user, password = (options.get(f"{prefix}{word}") for word in ("username", "password"))
     if password is None:
         return {}
-    name = None if user is None else user.reveal()
-    return {"credential_provider": UsernamePasswordCredentialProvider(name, password.reveal())}
+    return {"credential_provider": _Login(user, password)}
+
+
+class _Login(CredentialProvider):
+    """Reads user and password for each new connection, so that a rotated password needs no restart."""
+
+    def __init__(self, user: Secret | None, password: Secret) -> None:
+        self._user = user
+        self._password = password
+
+    def get_credentials(self) -> tuple[str, str] | tuple[str]:
+        password = self._password.reveal()
+        return (password,) if self._user is None else (self._user.reveal(), password)
 
 
 def _address(text: str, port: int) -> tuple[str, int]:

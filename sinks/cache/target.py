@@ -38,6 +38,7 @@ CHUNK_KEYS: Final = 128
 CHUNK_BYTES: Final = 1 << 20
 _SWAPS_MAX: Final = 5  # the row changes concurrently only while another worker has the same partition
 _SCAN_KEYS: Final = 1000
+FORM_VERSION: Final = 1
 _OLDEST: Final = 7
 _DONE, _OVERTAKEN = Outcome(Verdict.DONE), Outcome(Verdict.OVERTAKEN)
 _FULL: Final = Outcome(Verdict.LATER, "OOM", "the store is full (maxmemory)")
@@ -52,12 +53,13 @@ class _Table(NamedTuple):
     tag: str
 
 
-class _Form(msgspec.Struct, frozen=True):
-    """What the store records about a table: the topic of its rows, and their form."""
+class _Form(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the store records about a table: the topic of its rows, and their form. `version` is left out for 1."""
 
     topic_id: str
     mode: str
     head: str
+    version: int = 1
 
 
 class CacheTarget:
@@ -303,6 +305,9 @@ class CacheTarget:
             form = msgspec.json.decode(there, type=_Form)
         except msgspec.MsgspecError:
             return SinkUnfit(f"another program wrote {self._forms_key} in the store at {self._store.where}", hint=again)
+        if form.version != FORM_VERSION:
+            record = f"table {table.topic.table} in the store at {self._store.where}"
+            return SinkUnfit.of_newer_release(record, form.version, FORM_VERSION)
         if form.topic_id != table.topic.topic_id:
             return self._stale(table.topic.topic)
         return SinkUnfit(

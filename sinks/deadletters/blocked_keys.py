@@ -53,6 +53,10 @@ class KeyRequest(NamedTuple):
     id: str
 
 
+class _Versioned(msgspec.Struct):
+    version: int
+
+
 class _BlockRecord(msgspec.Struct, frozen=True):
     version: int
     first: int
@@ -122,11 +126,13 @@ def parse_key(data: bytes) -> tuple[Literal["blocked", "retry"], BlockedKey] | N
 def parse_block(data: bytes, where: str) -> Block:
     """Read a Block. Raises SinkUnfit when it is not readable, or of another version."""
     try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version != STATE_VERSION:
+            record = f"a record of a blocked key in {where}"
+            raise SinkUnfit.of_newer_release(record, version, STATE_VERSION, topic=where)
         found = msgspec.json.decode(data, type=_BlockRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise _unreadable(where) from None
-    if found.version != STATE_VERSION:
-        raise _unreadable(where)
     return Block(found.first, found.last, found.record_count, found.at, found.since_ms, found.tries, found.error)
 
 

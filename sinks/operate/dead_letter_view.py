@@ -186,6 +186,10 @@ class BlockedKeyReader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         self._reader.close()
 
     def of(self, place: TopicPartition) -> frozenset[bytes]:
@@ -197,6 +201,11 @@ class BlockedKeyReader:
         """Whether the key is blocked, in that table or in any table."""
         self._look()
         return any(key in keys and table in {None, _table(place)} for place, keys in self._keys.items())
+
+    def count(self) -> int:
+        """Return how many keys are blocked."""
+        self._look()
+        return sum(len(keys) for keys in self._keys.values())
 
     def some(self, count: int) -> list[tuple[str, str]]:
         """Return the table and key of up to `count` blocked keys."""

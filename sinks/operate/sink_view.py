@@ -87,6 +87,8 @@ def reported(evidence: SinkSummary) -> dict[str, Any]:
         "workers": evidence.workers,
         "heartbeat_age_seconds": None if evidence.age_s is None else round(evidence.age_s, 1),
         "ended": report.ended if report else None,
+        "records": report.records if report else None,
+        "behind_bytes": report.behind_bytes if report else None,
         "error": report.error if report else None,
     }
 

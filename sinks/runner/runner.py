@@ -298,6 +298,8 @@ class SinkRunner:
                 self._refused(queue, outcome)
             else:
                 keys, records = keys + 1, records + len(queue.asked)
+                if self._parts.spans is not None:
+                    self._parts.spans.applied(queue.asked)
                 if queue.parked is not None:
                     self._parts.letters.settled(queue.parked, outcome)
                 self._finished(queue.place, self._queues.done(queue))

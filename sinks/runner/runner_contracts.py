@@ -13,6 +13,7 @@ from cdc.errors import SinkUnreachable
 from cdc.kafka.cluster_facts import TopicFacts
 from cdc.kafka.group_member import PollResult
 from sinks.contract import DeadLetters, Target, TopicPartition
+from sinks.runner.applied_spans import AppliedSpans
 from sinks.runner.key_queues import Bounds
 from sinks.runner.orphaned_partitions import OrphanDetector
 from sinks.runner.runner_observer import RunnerObserver, Unobserved
@@ -92,4 +93,5 @@ class RunnerParts:
     watch_s: float = 60.0
     unowned: OrphanDetector | None = None
     tables: TableCheck | None = None
+    spans: AppliedSpans | None = None
     closing: ExitStack = field(default_factory=ExitStack)

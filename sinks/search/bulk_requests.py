@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from cdc.errors import SinkUnreachable
 from sinks.contract import Outcome, Verdict
 from sinks.search.bulk_answers import IndexFailure, parse_bulk
+from sinks.search.index_names import NO_DOCUMENT, REQUIRED, writable
 from sinks.search.opensearch_client import Answer, Client
 
 _TOO_LARGE: Final = 413
@@ -39,7 +40,9 @@ def send(
         part = open_.pop()
         check()
         # Without `filter_path`: with it OpenSearch takes twice as long for the whole request (2026-11-22).
-        answer = client.ask("POST", "/_bulk", lines(part, again=again), expected=_EXPECTED, ndjson=True)
+        guarded = _only_deleted_from(part)
+        body = b"".join(map(_guard, guarded)) + lines(part, again=again)
+        answer = client.ask("POST", "/_bulk", body, params=REQUIRED, expected=_EXPECTED, ndjson=True)
         if isinstance(answer, Answer):
             if answer.status == _TOO_LARGE and len(part) > 1:
                 middle = len(part) // 2
@@ -49,14 +52,28 @@ def send(
             error = "request_entity_too_large" if answer.status == _TOO_LARGE else answer.kind or "too_many_requests"
             found |= {write.place: Outcome(verdict, error) for write in part}
             continue
-        outcomes = parse_bulk(answer, len(part))
+        outcomes = parse_bulk(answer, len(guarded) + len(part))
         if outcomes is None:
             raise SinkUnreachable(
                 f"{client.url} returned an incomplete response for {len(part)} documents",
                 hint="a proxy may truncate responses; the documents are sent again",
             )
-        found |= {write.place: outcome for write, outcome in zip(part, outcomes, strict=True)}
+        found |= {write.place: outcome for write, outcome in zip(part, outcomes[len(guarded) :], strict=True)}
     return found
+
+
+def _only_deleted_from(writes: Sequence[Write]) -> list[str]:
+    """Return the indices that need a guard: OpenSearch ignores `require_alias` of deletes."""
+    return sorted({write.into for write in writes} - {write.into for write in writes if write.source is not None})
+
+
+def _guard(index: str) -> bytes:
+    """Return the update of a document that never exists.
+
+    A delete with a version creates a missing index, as a write does. One action in the request that requires the alias
+    prevents that (OpenSearch 3.8, 2026-11-28).
+    """
+    return f'{{"update":{{"_index":"{writable(index)}","_id":"{NO_DOCUMENT}"}}}}\n{{"doc":{{}}}}\n'.encode()
 
 
 def lines(writes: Sequence[Write], *, again: bool = False) -> bytes:
@@ -66,7 +83,10 @@ def lines(writes: Sequence[Write], *, again: bool = False) -> bytes:
     """
     kind = "external_gte" if again else "external"
     heads: Mapping[str, tuple[str, str]] = {
-        index: (f'{{"index":{{"_index":"{index}","_id":"', f'{{"delete":{{"_index":"{index}","_id":"')
+        index: (
+            f'{{"index":{{"_index":"{writable(index)}","_id":"',
+            f'{{"delete":{{"_index":"{writable(index)}","_id":"',
+        )
         for index in {write.into for write in writes}
     }
     parts: list[bytes] = []
@@ -76,3 +96,8 @@ def lines(writes: Sequence[Write], *, again: bool = False) -> bytes:
         if source is not None:
             parts += (source, b"\n")
     return b"".join(parts)
+
+
+def admit(client: Client, index: str) -> None:
+    """Give an existing index the alias that writes name; one that an earlier release created lacks it."""
+    client.ask("PUT", f"/{index}/_alias/{writable(index)}")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from cdc.config.settings import Config, Search
-from sinks.search.index_names import every_of
+from sinks.search.index_names import every_of, writable
 from sinks.search.opensearch_client import Answer, Client
 from sinks.search.start import indices_of
 from sinks.store_findings import StoreFinding
@@ -70,7 +70,8 @@ def _user(client: Client) -> Iterator[StoreFinding]:
 def _settings(client: Client, pipeline: str, sink: str, settings: Search) -> Iterator[StoreFinding]:
     """Check the settings of the live indices; reading them needs the sink's read rights."""
     pattern = every_of(pipeline, sink)
-    live = [index for index, about in _json(client, f"/{pattern}/_alias").items() if about.get("aliases")]
+    named = _json(client, f"/{pattern}/_alias")
+    live = [index for index, about in named.items() if about.get("aliases", {}).keys() - {writable(index)}]
     found = _json(client, f"/{pattern}/_settings?flat_settings=true")
     for index in sorted(live):
         own: dict[str, Any] = found.get(index, {}).get("settings", {})

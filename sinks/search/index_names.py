@@ -2,7 +2,8 @@
 
 The alias of a table is ``<name>.<sink>.<schema>.<table>``. Lower-case letters, digits and ``_`` stay; every other byte
 becomes ``-`` and two hex digits, because index names have no capitals. Its index is ``<alias>-g<N>-<T>``: N is the
-generation, and T is a hash of the topic's id, so that a recreated topic never uses the index of the old one.
+generation, and T is a hash of the topic's id, so that a recreated topic never uses the index of the old one. Writes
+go to ``<index>-w``, an alias of the index: they can require that it exists.
 
 The id of a document is made of the key's values in the order of the key, joined by commas. Characters other than
 letters, digits and ``_:@.-`` become ``%`` and two hex digits. A longer id becomes ``~`` and its SHA-256.
@@ -25,9 +26,13 @@ ALIAS_BYTES_MAX: Final = 220
 """OpenSearch allows 255 bytes for an index name; the generation needs some of them."""
 ID_BYTES_MAX: Final = 512
 """OpenSearch's limit: it refuses the whole request for a longer `_id`."""
+REQUIRED: Final = {"require_alias": "true"}
+"""Parameter of bulk requests that name `writable` aliases."""
 _PLAIN: Final = frozenset((string.ascii_lowercase + string.digits + "_").encode())
 _SAFE: Final = "_:@.-"
 _HASHED: Final = "~"
+NO_DOCUMENT: Final = "%"
+"""An `_id` that no document has: two hex digits follow this character."""
 _DIGEST_LENGTH: Final = 16
 _GENERATION: Final = re.compile(r"-g([1-9][0-9]{0,8})-[0-9a-f]{8}")
 # Nearly every key: one column, an integer or a text that needs no escape.
@@ -61,6 +66,15 @@ def every_of(pipeline: str, sink: str) -> str:
 def index_of(alias: str, generation: int, topic_id: str) -> str:
     """Return the name of the index behind an alias."""
     return f"{alias}-g{generation}-{hashlib.sha256(topic_id.encode()).hexdigest()[:8]}"
+
+
+def writable(index: str) -> str:
+    """Return the alias of an index that writes name; no escape has a w.
+
+    A write that names a deleted index creates it, without mapping and alias, unless `action.auto_create_index` is off.
+    A write with `REQUIRED` that names an alias fails.
+    """
+    return f"{index}-w"
 
 
 def parse_index(index: str) -> IndexName | None:

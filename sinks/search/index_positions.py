@@ -13,7 +13,8 @@ import msgspec
 
 from cdc.errors import SinkUnfit
 from sinks.search.bulk_answers import IndexFailure, parse_bulk
-from sinks.search.index_names import alias_of
+from sinks.search.bulk_requests import admit
+from sinks.search.index_names import REQUIRED, alias_of, writable
 from sinks.search.opensearch_client import Answer, Client
 
 _MISSING: Final = frozenset({404})
@@ -54,6 +55,7 @@ class IndexPositions:
         answer = self._client.ask("PUT", f"/{self._index}", _BODY, expected=_REFUSED)
         if isinstance(answer, Answer) and answer.kind != "resource_already_exists_exception":
             raise SinkUnfit(f"OpenSearch refuses to create the index {self._index} ({answer.kind})", sink=self._sink)
+        admit(self._client, self._index)
 
     def note(self, positions: Mapping[tuple[str, int], int]) -> None:
         """Store offsets by index and partition; an offset lower than the stored one is ignored."""
@@ -61,10 +63,10 @@ class IndexPositions:
             return
         lines = []
         for (index, partition), offset in positions.items():
-            action = {"_index": self._index, "_id": _id(index, partition), "version": offset}
+            action = {"_index": writable(self._index), "_id": _id(index, partition), "version": offset}
             lines += [{"index": {**action, "version_type": "external_gte"}}, {"offset": offset}]
         body = b"\n".join(msgspec.json.encode(line) for line in lines) + b"\n"
-        answer = self._client.ask("POST", "/_bulk", body, ndjson=True)
+        answer = self._client.ask("POST", "/_bulk", body, params=REQUIRED, ndjson=True)
         outcomes = parse_bulk(str(answer), len(positions)) or []
         if IndexFailure.GONE in outcomes:
             self.open()  # the positions are lost; the next call stores all of them again
@@ -84,9 +86,11 @@ class IndexPositions:
     def forget(self, index: str, partition_count: int) -> None:
         """Delete the positions of an index."""
         lines = [
-            {"delete": {"_index": self._index, "_id": _id(index, partition)}} for partition in range(partition_count)
+            {"delete": {"_index": writable(self._index), "_id": _id(index, partition)}}
+            for partition in range(partition_count)
         ]
-        self._client.ask("POST", "/_bulk", b"".join(msgspec.json.encode(line) + b"\n" for line in lines), ndjson=True)
+        body = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        self._client.ask("POST", "/_bulk", body, params=REQUIRED, ndjson=True)
 
 
 def _id(index: str, partition: int) -> str:

@@ -1,8 +1,8 @@
 """Finds, creates, describes and swaps indices and their generations. I/O, on `Client`.
 
 Readers search an alias with one index behind it; the ``_meta`` of its mapping identifies the index. Workers write to
-the index by its own name: through the alias, a worker of an earlier topic could write to the new index, whose offsets
-are lower than its own.
+an alias of that one index (`index_names.writable`): through the readers' alias, a worker of an earlier topic could
+write to the new index, whose offsets are lower than its own.
 """
 
 from __future__ import annotations
@@ -130,13 +130,15 @@ class Indices:
         meta = Meta(
             pipeline=self.pipeline, sink=self.sink, topic=topic.topic, topic_id=topic.topic_id, generation=generation
         )
+        name = self.name(topic, generation)
+        aliases: dict[str, Any] = {index_names.writable(name): {}}
+        if live:
+            aliases[self.alias(topic.table)] = {"is_write_index": True}
         body: dict[str, Any] = {
             "settings": {"index": {**self._settings, **(settings or {})}},
             "mappings": {"dynamic": "strict", "_meta": {_OURS: meta}},
+            "aliases": aliases,
         }
-        if live:
-            body["aliases"] = {self.alias(topic.table): {"is_write_index": True}}
-        name = self.name(topic, generation)
         answer = self.client.ask("PUT", f"/{name}", body, expected=_REFUSED)
         if isinstance(answer, Answer) and answer.kind != "resource_already_exists_exception":
             raise SinkUnfit(
@@ -214,16 +216,21 @@ class Indices:
             return []
         found = []
         for name, described in _DESCRIBED.decode(answer).items():
+            ours = described.mappings.meta.get(_OURS)
             try:
-                meta = msgspec.convert(described.mappings.meta.get(_OURS), Meta)
+                meta = msgspec.convert(ours, Meta)
             except msgspec.ValidationError:
-                meta = Meta(pipeline="", sink="", topic="", topic_id="", generation=0)
+                version = ours.get("version") if isinstance(ours, dict) else None
+                version = version if isinstance(version, int) else META_VERSION
+                meta = Meta(version=version, pipeline="", sink="", topic="", topic_id="", generation=0)
             found.append(Index(name, meta, described.mappings.properties))
         return found
 
     def _check(self, index: Index, topic: Topic) -> None:
         meta = index.meta
-        if (meta.version, meta.pipeline, meta.sink) != (META_VERSION, self.pipeline, self.sink):
+        if meta.version != META_VERSION:
+            raise SinkUnfit.of_newer_release(f"the index {index.name}", meta.version, META_VERSION, sink=self.sink)
+        if (meta.pipeline, meta.sink) != (self.pipeline, self.sink):
             raise SinkUnfit(
                 f"the index {index.name} was not created by sink {self.sink!r} of pipeline {self.pipeline!r}",
                 hint="rename the sink, or delete the index",

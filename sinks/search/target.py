@@ -115,6 +115,7 @@ class SearchTarget:
         for name, value in self._settings().items():
             if self._indices.setting(index, name) != value:
                 self._indices.put_settings(index, {name: value})
+        bulk_requests.admit(self._indices.client, index)
         self._live[topic.topic] = index
 
     def prepare(self, schema: SchemaRecord) -> None:
@@ -323,6 +324,7 @@ class SearchTarget:
                 return False
             if found.name == write.into:
                 return reopen_abandoned(self._indices, topic, found, self._clock)
+            bulk_requests.admit(self._indices.client, found.name)
             self._live[topic.topic] = found.name
             for record in self._schemas.get(topic.topic, ()):
                 self._put_fields(topic, record, self._forms[record.schema_id])

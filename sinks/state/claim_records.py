@@ -20,7 +20,7 @@ from typing import Final
 from cdc.clock import Clock
 from cdc.errors import SinkBusy
 from sinks.state.lease import lease_ms
-from sinks.state.state_topic import StateEntries
+from sinks.state.state_topic import StateEntries, check_control
 
 _POLL_S: Final = 1.0
 _PREFIX: Final = b'{"control":"claim",'
@@ -125,8 +125,10 @@ class ClaimHolder:
 
 
 def _claim_of(value: bytes) -> Claim | None:
+    """Read a claim; None for an unreadable one. Raises SinkUnfit if a newer release wrote it."""
     try:
         found = json.loads(value)
+        check_control(found)
         return Claim(str(found["what"]), str(found["who"]), int(found["since_ms"]), int(found["until_ms"]))
     except (ValueError, TypeError, KeyError):
         return None

@@ -11,19 +11,28 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cdc.errors import SinkGap, SinkStale
+from cdc.errors import SinkGap, SinkStale, SinkUnfit
 from cdc.kafka.group_member import PartitionStart
 from sinks.contract import TopicPartition
 
+MARK_VERSION: Final = 1
 SLEEP_SHARE: Final = 0.8
 """Share of the time that a tombstone stays in a topic. A sink that was down for longer may have missed deletes."""
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """The metadata of an offset. `at_s`: commit time since 1970; only days matter, so any clock is precise enough."""
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The metadata of an offset. `at_s`: commit time since 1970; only days matter, so any clock is precise enough.
+
+    `version` is left out for 1.
+    """
 
     topic_id: str
     at_s: int
+    version: int = 1
+
+
+class _MayBeVersioned(msgspec.Struct):
+    version: int = 1
 
 
 class Window(NamedTuple):
@@ -66,8 +75,14 @@ def metadata(topic_id: str, at_s: float) -> str:
 
 
 def mark_of(text: str) -> Mark | None:
-    """Parse the metadata of an offset; None when another program committed it, such as a tool that resets offsets."""
+    """Parse the metadata of an offset; None when another program committed it, such as a tool that resets offsets.
+
+    Raises SinkUnfit if a newer release wrote it: without its topic id, offsets of a recreated topic would be trusted.
+    """
     try:
+        version = msgspec.json.decode(text, type=_MayBeVersioned).version
+        if version != MARK_VERSION:
+            raise SinkUnfit.of_newer_release("the metadata of a committed offset", version, MARK_VERSION)
         return msgspec.json.decode(text, type=Mark)
     except msgspec.MsgspecError:
         return None

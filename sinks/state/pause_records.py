@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from cdc.clock import Clock
-from sinks.state.state_topic import StateEntries
+from sinks.state.state_topic import StateEntries, check_control
 
 PAUSE_KEY: Final = b'{"control":"pause"}'
 
@@ -48,13 +48,14 @@ def holds(value: bytes | None, clock: Clock) -> str | None:
 
 
 def pause_of(value: bytes | None) -> str | None:
-    """Return the id of the pause in a value."""
+    """Return the id of the pause in a value. Raises SinkUnfit if a newer release wrote it."""
     if value is None:
         return None
     try:
         found = json.loads(value)
     except ValueError:
         return None
+    check_control(found)
     return str(found["pause"]) if isinstance(found, dict) and "pause" in found else None
 
 

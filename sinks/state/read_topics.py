@@ -19,7 +19,7 @@ from cdc.kafka.group_offsets import GroupAdmin
 from cdc.model.topic_names import sink_group
 from sinks.contract import TopicPartition
 from sinks.state.offset_metadata import SinkNames, mark_of, metadata, topic_recreated
-from sinks.state.state_topic import StateEntries, StateTopic
+from sinks.state.state_topic import StateEntries, StateTopic, check_control
 
 _READ: Final = "read"
 
@@ -108,7 +108,9 @@ def _read(entries: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[TopicPartiti
     for key, value in entries:
         name = json.loads(key)
         if isinstance(name, dict) and name.get("control") == _READ:
-            yield (str(name["topic"]), int(name["partition"])), str(json.loads(value)["topic_id"])
+            found = json.loads(value)
+            check_control(found)
+            yield (str(name["topic"]), int(name["partition"])), str(found["topic_id"])
 
 
 def _key(place: TopicPartition) -> bytes:

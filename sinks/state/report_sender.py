@@ -126,7 +126,10 @@ def heartbeats(
     topic = _Topic(config, sink, worker or f"{host}:{pid}", clock)
     if report_fd is not None:
         os.set_inheritable(report_fd, False)  # noqa: FBT003 - positional only
-    outlets = [ReportSender(report, topic.send, clock, every_s=TOPIC_EVERY_S, name="heartbeat")]
+    settings = config.sinks.get(sink)
+    # An objective is a few seconds at least, and capture measures it by these reports if it does not run the sink.
+    every_s = TOPIC_EVERY_S if settings is None or settings.objective is None else PIPE_EVERY_S
+    outlets = [ReportSender(report, topic.send, clock, every_s=every_s, name="heartbeat")]
     if report_fd is not None:
         outlets.append(ReportSender(report, _Pipe(report_fd).send, clock, every_s=PIPE_EVERY_S, name="report"))
     for outlet in outlets:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from cdc.config.settings import Config
+from cdc.errors import SinkUnfit
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.durable_writer import RecordWriter
 from cdc.kafka.log_reader import LogReader
@@ -20,7 +21,17 @@ from cdc.publish.topic_setup import ensure_topics
 Entry: TypeAlias = tuple[bytes, bytes | None]
 """(key, value); None deletes the key."""
 
+CONTROL_VERSION: Final = 1
+"""Version of the runner's records (``control``); they leave it out for 1."""
+
 _PARTITION: Final = 0
+
+
+def check_control(found: object) -> None:
+    """Raise SinkUnfit if a newer release wrote this value of a runner's record."""
+    version = found.get("version", 1) if isinstance(found, dict) else 1
+    if version != CONTROL_VERSION:
+        raise SinkUnfit.of_newer_release("a record of the sink's state topic", version, CONTROL_VERSION)
 
 
 class StateEntries(Protocol):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cdc.config.settings import Config, Warehouse
 from cdc.lsn import Lsn
+from cdc.model import units
 from sinks.store_findings import StoreFinding
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.location import Location
@@ -35,7 +36,9 @@ def checkup(config: Config, settings: Warehouse) -> Iterator[StoreFinding]:
         yield StoreFinding("error", "view", f"{error.reason}; other views go on", "cdc views list")
     if files.views:
         sent = sum(view.header.publish for view in files.views)
-        yield StoreFinding("ok", "views", f"{len(files.views)} views in {settings.views}, {sent} published as topics")
+        yield StoreFinding(
+            "ok", "views", f"{units.count(len(files.views), 'view')} in {settings.views}, {sent} published as topics"
+        )
 
 
 def has_views(settings: Warehouse) -> bool:

@@ -51,6 +51,11 @@ class CutViews:
         return self._files.names
 
     @property
+    def took(self) -> Mapping[str, tuple[float, float]]:
+        """View -> when its computation for the newest cut began and ended, by the monotonic clock."""
+        return self._keeper.took
+
+    @property
     def computing(self) -> str:
         """The views that are being computed, joined by commas; empty if none is."""
         return ", ".join(sorted(self._keeper.computing))
@@ -93,6 +98,7 @@ class CutViews:
 
     def apply(self, commit: CutCommit, complete: Mapping[str, str], manifest: Manifest | None) -> None:
         """Compute the views of a cut, over its tables as they are now."""
+        self._keeper.took.clear()
         if not self._views and not self._parts.refused:
             return
         decided = Decided(commit.pending.serve, commit.pending.texts)

@@ -87,7 +87,8 @@ class LakeDriver:
         self._schemas_at = -1
         self._views = CutViews(parts, self._manifest)
         self._size = CutSize(parts.settings)
-        self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader)
+        seen = None if parts.spans is None else parts.spans.read
+        self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader, seen)
 
     @property
     def position(self) -> CutPosition:
@@ -115,7 +116,8 @@ class LakeDriver:
         parts, passed = self._parts, self._passed
         start = self.position if passed is None else passed.end
         cuts = read_cut_index(parts.reader, parts.name, start, _INDEX_RECORDS)
-        parts.observer.looked(Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn))
+        reached = Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn)
+        parts.observer.looked(reached, at_end=len(cuts) < _INDEX_RECORDS)
 
         def shortened(records_max: int) -> Span | None:
             found = next_span(start, cuts, events_max=records_max)
@@ -190,7 +192,9 @@ class LakeDriver:
 
     def _apply(self, work: _Work, pending: Pending) -> None:
         parts, span, began_s = self._parts, work.span, self._parts.clock.monotonic_s()
-        commit = CutCommit(parts.store, parts.committer, pending)  # 1
+        commit, after = CutCommit(parts.store, parts.committer, pending), Lsn(self.position.end_lsn)  # 1
+        if parts.spans is not None:
+            parts.spans.began()
         try:
             with translating_spark_errors("apply a cut"):
                 written = self._write(work, commit)  # 2, 3, 4
@@ -213,6 +217,9 @@ class LakeDriver:
             seconds=round(took_s, 3),
         )
         parts.observer.published(published_cut(self._manifest), records=span.records, took_s=took_s)
+        if parts.spans is not None:
+            took = began_s, began_s + took_s
+            parts.spans.published(self._manifest, self._views.took, after=after, records=span.records, took=took)
         self._views.publish(self._manifest)  # 7
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()

@@ -18,8 +18,8 @@ class LakeObserver(Protocol):
     def opened(self, cut: PublishedCut | None) -> None:
         """A driver owns the lake and found it at this cut; None before the first cut."""
 
-    def looked(self, log_lsn: Lsn) -> None:
-        """The log was read up to `log_lsn`."""
+    def looked(self, log_lsn: Lsn, *, at_end: bool = True) -> None:
+        """The log was read up to `log_lsn`; not `at_end`: it reaches further."""
 
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
         """A cut of `records` became visible to readers, `took_s` after it began."""
@@ -31,7 +31,7 @@ class Unobserved:
     def opened(self, cut: PublishedCut | None) -> None:
         """See `LakeObserver`."""
 
-    def looked(self, log_lsn: Lsn) -> None:
+    def looked(self, log_lsn: Lsn, *, at_end: bool = True) -> None:
         """See `LakeObserver`."""
 
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:

@@ -11,6 +11,7 @@ from cdc.clock import Clock
 from cdc.config.settings import Warehouse
 from cdc.errors import ViewRefused
 from cdc.kafka.log_reader import LogReader
+from sinks.warehouse.cut_spans import CutSpans
 from sinks.warehouse.lake.committer import Committer
 from sinks.warehouse.lake.fence import Fence
 from sinks.warehouse.lake.location import Location
@@ -47,5 +48,6 @@ class LakeParts:
     texts: TextStore
     topics: ViewTopics | None = None
     observer: LakeObserver = field(default_factory=Unobserved)
+    spans: CutSpans | None = None
     keep_spark: Callable[[], object] = lambda: None
     closing: ExitStack = field(default_factory=ExitStack)

@@ -24,7 +24,9 @@ from cdc.kafka.log_reader import LogReader
 from cdc.model.topic_names import cuts_topic, sink_group
 from cdc.publish.topic_rules import message_bytes_max
 from cdc.telemetry import log
+from cdc.telemetry.spans import SinkTracing
 from sinks.state.capture_start import waiting_for_capture
+from sinks.warehouse.cut_spans import CutSpans
 from sinks.warehouse.delta.deltars import DeltaRs
 from sinks.warehouse.driver import LakeDriver
 from sinks.warehouse.lake import layout
@@ -55,6 +57,7 @@ def start(
     machine: Machine,
     progress: Progress,
     observer: LakeObserver | None = None,
+    tracing: SinkTracing | None = None,
 ) -> LakeDriver:
     """Return a driver that owns the lake. On failure everything is closed again and the cause is raised."""
     observer = observer or Unobserved()
@@ -107,6 +110,7 @@ def start(
                 ),
                 clock=clock,
                 observer=observer,
+                spans=None if tracing is None else CutSpans(tracing),
                 keep_spark=until_error.pop_all,
                 closing=closing.pop_all(),
             )

@@ -26,6 +26,7 @@ from tests.bench.latency import measure_latency
 from tests.bench.outbox import measure_outbox
 from tests.bench.routing import measure_pruner, measure_routing
 from tests.bench.search import measure_search
+from tests.bench.sizing import measure_sizing
 from tests.bench.snapshot import measure_snapshot
 from tests.bench.throughput import measure_throughput
 from tests.bench.tpch import measure_sizes
@@ -50,7 +51,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
     only = (
         *("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify"),
-        *("outbox", "routing", "pruner", "views", "view-freshness", "tpch", "debezium"),
+        *("outbox", "routing", "pruner", "views", "view-freshness", "tpch", "debezium", "sizing"),
     )
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
@@ -77,6 +78,8 @@ def main() -> int:
             result["latency"] = [measure_latency(stack, Path(folder), rate, options.seconds) for rate in rates]
         if options.only == "debezium":
             result["debezium"] = measure_debezium(stack, Path(folder), options.rows, options.seconds)
+        if options.only == "sizing":
+            result["sizing"] = measure_sizing(stack, Path(folder), (10, 500, 2000))
         if options.only in {None, "snapshot"}:
             result["snapshot"] = measure_snapshot(stack, Path(folder), 2 * options.rows)
         if options.only in {None, "lake"}:

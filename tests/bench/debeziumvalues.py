@@ -174,7 +174,7 @@ def _read(
     )
     deadline_s = time.monotonic() + _STILL_S
     while True:
-        topics = consumer.list_topics(timeout=10).topics
+        topics = consumer.list_topics(timeout=60).topics
         if all(f"{name}.public.{table}" in topics for table in counts):
             break
         if time.monotonic() > deadline_s:

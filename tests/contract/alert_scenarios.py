@@ -38,6 +38,7 @@ class Scenario:
         fires: series for which the alert fires, once, `minutes` after their first sample.
         labels: labels of the alert that fires, without its severity.
         value: the value in the alert's description, as Prometheus formats it.
+        queried: what a query within the description adds to it.
         also: other series for which it fires with the same labels, each with its value.
         quiet: sets of series for each of which the alert does not fire.
     """
@@ -45,6 +46,7 @@ class Scenario:
     fires: Series
     labels: Mapping[str, str]
     value: str = ""
+    queried: str = ""
     also: tuple[tuple[Series, str], ...] = ()
     quiet: tuple[Series, ...]
     minutes: int = 150
@@ -97,8 +99,16 @@ PROCESSES: Final[Mapping[str, Scenario]] = {
         ),
     ),
     "TailraceCaptureWaits": Scenario(
-        fires={_RUNNING: "1x100 0x50", 'cdc_state{pipeline="shop",state="WAITING"}': ONE, _SINK_RUNNING: ONE},
+        fires={
+            _RUNNING: "1x100 0x50",
+            'cdc_state{pipeline="shop",state="WAITING"}': ONE,
+            'cdc_waiting_state{pipeline="shop",reason="broker"}': "0x100 1x50",
+            'cdc_waiting_state{pipeline="shop",reason="source"}': "0x150",
+            'cdc_waiting_state{pipeline="shop",sink="search",reason="store"}': ONE,
+            _SINK_RUNNING: ONE,
+        },
         labels=of_shop(),
+        queried=" It waits for: broker.",
         quiet=(
             {_RUNNING: "0x600", _RUNNING_STANDBY: "1x600"},
             {_RUNNING: "1x147 0x5"},
@@ -151,6 +161,16 @@ PROCESSES: Final[Mapping[str, Scenario]] = {
                 'process_open_fds{job="another",instance="a"}': ALWAYS.format(999),
                 'process_max_fds{job="another",instance="a"}': ALWAYS.format(1000),
             },
+        ),
+    ),
+    "TailraceNotifyFails": Scenario(
+        fires={'cdc_notify_failures_total{pipeline="shop",receiver="ops"}': "0x140 2x10"},
+        labels=of_shop(receiver="ops"),
+        value="2",
+        also=(({'cdc_notify_failures_total{pipeline="shop",receiver="ops"}': APPEARED}, "2"),),
+        quiet=(
+            {'cdc_notify_failures_total{pipeline="shop",receiver="ops"}': "2x600"},
+            {'cdc_notify_failures_total{pipeline="shop",receiver="ops"}': ZERO},
         ),
     ),
     "TailraceThreadFailed": Scenario(

@@ -24,6 +24,9 @@ from tests.contract.alert_scenarios import (
 _READING: Final = 'cdc_snapshot_tables{pipeline="shop",state="reading"}'
 _WAITING: Final = 'cdc_snapshot_tables{pipeline="shop",state="waiting"}'
 _ROWS_READ: Final = f"cdc_snapshot_rows_total{CAPTURE}"
+_SPEED: Final = f"cdc_snapshot_speed_ratio{CAPTURE}"
+_SPEED_STANDBY: Final = 'cdc_snapshot_speed_ratio{pipeline="shop",instance="b"}'
+_SLOW: Final = " ".join(["0.25 0.25 NaN"] * 200)  # between two snapshots the guard reads nothing
 _STOPPED: Final = 'cdc_snapshot_tables{pipeline="shop",state="stopped"}'
 _FAILED: Final = f"cdc_heartbeat_failures_total{CAPTURE}"
 _RETURNED: Final = f"cdc_heartbeat_seconds_count{CAPTURE}"
@@ -37,6 +40,17 @@ TABLES: Final[Mapping[str, Scenario]] = {
             {_READING: ZERO, 'cdc_snapshot_tables{pipeline="shop",state="complete"}': ONE, _ROWS_READ: ZERO},
             {_READING: UNKNOWN, _ROWS_READ: ZERO},
             {_READING: ONE, _ROWS_READ: "0+5x130 650x20"},
+        ),
+    ),
+    "TailraceSnapshotSlowed": Scenario(
+        fires={_SPEED: _SLOW, _SPEED_STANDBY: UNKNOWN, _READING: ONE},
+        labels=of_shop(),
+        value="25%",
+        quiet=(
+            {_SPEED: ALWAYS.format(0.5), _READING: ONE},
+            {_SPEED: "0.25x100 1x50", _READING: ONE},
+            {_SPEED: _SLOW, _READING: ZERO},
+            {_SPEED: UNKNOWN, _READING: ONE},
         ),
     ),
     "TailraceSnapshotStopped": Scenario(

@@ -17,7 +17,7 @@ from cdc.model.change_records import Record
 from cdc.model.log_record import LogRecord
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
-WAIT_S: Final = 30.0
+WAIT_S: Final = 90.0
 T = TypeVar("T")
 NOWHERE: Final = Kafka(bootstrap="127.0.0.1:1")
 """A port nobody listens on."""

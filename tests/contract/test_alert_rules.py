@@ -14,14 +14,16 @@ from typing import Any, Final
 import pytest
 
 from cdc.telemetry.alert_rule import Alert
-from cdc.telemetry.alerts import ALERTS
+from cdc.telemetry.alerts import ALERTS, GROUPS, RECORDS
 from cdc.telemetry.panels import ROWS
 from tests.contract.alert_scenarios import PROCESSES, SOURCE, Scenario, Series
+from tests.contract.alert_scenarios_objectives import OBJECTIVES
 from tests.contract.alert_scenarios_sinks import SINKS, TABLES
 from tests.fixtures.servers.promtool import promtool
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docker" / "observability"
-SCENARIOS: Final = {**PROCESSES, **SOURCE, **TABLES, **SINKS}
+SCENARIOS: Final = {**PROCESSES, **SOURCE, **TABLES, **SINKS, **OBJECTIVES}
+RULES: Final = len(ALERTS) + sum(len(records) for records in RECORDS.values())
 
 
 def ran(*arguments: str | Path) -> tuple[int, str]:
@@ -33,6 +35,7 @@ def ran(*arguments: str | Path) -> tuple[int, str]:
 def _description(alert: Alert, scenario: Scenario, value: str) -> str:
     """Return the description as Prometheus writes it."""
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: scenario.labels.get(found[1], ""), alert.description)
+    text = re.sub(r"\{\{ range .*\{\{ end \}\}", scenario.queried, text)
     return re.sub(r"\{\{ \$value[^}]*\}\}", value, text)
 
 
@@ -59,10 +62,14 @@ def _case(alert: Alert, series: Series, checks: list[tuple[int, list[dict[str, A
 
 
 def _alone(alert: Alert) -> str:
-    """Return the rule file with only one rule: evaluating all of them takes a second for each scenario."""
+    """Return the rule file with only one alert, and the rules that record what it uses: all of them take a second."""
     text = (FOLDER / "alerts.yaml").read_text(encoding="utf-8")
     (rule,) = re.findall(rf"^      - alert: {alert.name}\n(?: {{8}}.*\n)+", text, re.MULTILINE)
-    return f"groups:\n  - name: one\n    rules:\n{rule}"
+    (group,) = [name for name, alerts in GROUPS.items() if alert in alerts]
+    records = (
+        "".join(re.findall(r"^      - record: .*\n        expr: .*\n", text, re.MULTILINE)) if group in RECORDS else ""
+    )
+    return f"groups:\n  - name: one\n    rules:\n{records}{rule}"
 
 
 def test_every_alert_has_a_scenario() -> None:
@@ -95,14 +102,15 @@ def test_rules_are_valid() -> None:
     code, output = ran("check", "rules", FOLDER / "alerts.yaml")
 
     assert code == 0, output
-    assert f"{len(ALERTS)} rules found" in output
+    assert f"{RULES} rules found" in output
 
 
-def test_example_configuration_is_valid_and_loads_the_rules() -> None:
-    code, output = ran("check", "config", FOLDER / "prometheus.yaml")
+@pytest.mark.parametrize("name", ["prometheus.yaml", "compose.yaml"])
+def test_configuration_is_valid_and_loads_the_rules(name: str) -> None:
+    code, output = ran("check", "config", FOLDER / name)
 
     assert code == 0, output
-    assert f"{len(ALERTS)} rules found" in output
+    assert f"{RULES} rules found" in output
 
 
 def test_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:

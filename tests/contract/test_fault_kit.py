@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HOST: Final = "127.0.0.1"
 _HOUR_S: Final = 3600
-_QUICK_S: Final = 10.0
+_QUICK_S: Final = 60.0
 _SILENCE_S: Final = 0.3
 
 

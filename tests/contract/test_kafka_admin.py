@@ -188,4 +188,4 @@ def test_no_broker_is_unreachable_in_bounded_time_with_the_reason() -> None:
     with pytest.raises(BrokerUnreachable):
         admin.broker_facts(timeout_s=0.5)
 
-    assert time.monotonic() - start_s < 8.0
+    assert time.monotonic() - start_s < 30.0

@@ -49,7 +49,7 @@ def test_reading_ends_where_there_are_only_aborted_records(kafka: Broker, topic_
         eventually(lambda: reader.end_offsets([topic]), {(topic, 0): (0, 2)})
         start_s = time.monotonic()
         assert list(reader.read({(topic, 0): 0}, {(topic, 0): 2}, timeout_s=WAIT_S)) == []
-        assert time.monotonic() - start_s < 5.0
+        assert time.monotonic() - start_s < WAIT_S / 2
 
 
 def test_an_open_transaction_holds_the_end_back(kafka: Broker, topic_prefix: str) -> None:
@@ -115,7 +115,7 @@ def test_one_reader_reads_partitions_again_that_ended_one_after_the_other(kafka:
 
         until = {(topic, 0): 5_000, (topic, 1): 10, (topic, 2): 3_000}
         for _ in range(3):
-            read = reader.read(dict.fromkeys(until, 0), until, timeout_s=5.0)
+            read = reader.read(dict.fromkeys(until, 0), until, timeout_s=WAIT_S)
             assert sum(len(batch) for batch in read) == 8_010
 
 
@@ -213,7 +213,7 @@ def test_no_broker_is_unreachable_in_bounded_time() -> None:
         with pytest.raises(BrokerUnreachable, match="Connection refused"):
             reader.end_offsets(["t"], timeout_s=0.5)
 
-    assert time.monotonic() - start_s < 12.0
+    assert time.monotonic() - start_s < 30.0
 
 
 def test_a_closed_reader_can_be_closed_again(kafka: Broker) -> None:

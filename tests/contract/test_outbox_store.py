@@ -88,7 +88,7 @@ def test_of_two_that_append_at_the_same_moment_one_has_a_conflict(
     waiting += "datname = current_database()) or (not granted and locktype = 'transactionid')"
     until(lambda: ask(database.dsn, waiting) != [(0,)], "the second one waits for the first")
     connection.commit()
-    thread.join(30)
+    thread.join(90)
 
     assert found == [None]
     assert ask(database.dsn, "select count(*) from outbox.event_store") == [(1,)]

@@ -14,7 +14,7 @@ from sinks.contract import Change, Target, Topic, Verdict
 from sinks.search.target import SearchTarget
 from tests.fixtures.servers.opensearch import OpenSearchServer
 from tests.fixtures.sinks import target_contract
-from tests.fixtures.sinks.search_targets import TABLE, alias, ask, column, documents, opened, schema
+from tests.fixtures.sinks.search_targets import PIPELINE, TABLE, alias, ask, column, documents, opened, schema
 from tests.fixtures.sinks.sink_logs import LogBook, changes, live
 
 EXAMPLES = 8
@@ -146,9 +146,40 @@ def test_index_that_is_gone_is_stale_and_its_topic_is_read_again(
 
     with pytest.raises(SinkStale):
         target.apply([change(41, b'{"id":"1"}')])
+    with pytest.raises(SinkStale):
+        target.apply([change(42, None)])
+    assert ask(opensearch.url, "GET", f"/{alias(sink_name)}-g*/_mapping") == {}, "a write does not create it"
     again = opened(opensearch.url, sink_name)
 
     assert again.saved_positions() == {}, "whatever the consumer group says"
+    again.close()
+
+
+def test_index_of_positions_that_is_gone_is_created_with_its_mapping(
+    target: SearchTarget, opensearch: OpenSearchServer, sink_name: str
+) -> None:
+    index = f"{alias(sink_name).removesuffix(TABLE.table)}-positions".replace(".-", "-")
+    before = ask(opensearch.url, "GET", f"/{index}/_mapping")
+    ask(opensearch.url, "DELETE", f"/{index}")
+
+    target.save_positions({(TABLE.topic, 0): 40})
+
+    assert ask(opensearch.url, "GET", f"/{index}/_mapping") == before
+
+
+def test_index_of_an_earlier_release_is_written_to(opensearch: OpenSearchServer, sink_name: str) -> None:
+    """Its writes named the index itself; the ones of today name an alias."""
+    opened(opensearch.url, sink_name).close()
+    for index, found in ask(opensearch.url, "GET", f"/{PIPELINE}.{sink_name}*/_alias").items():
+        assert f"{index}-w" in found["aliases"]
+        ask(opensearch.url, "DELETE", f"/{index}/_alias/{index}-w")
+
+    again = opened(opensearch.url, sink_name)
+    (outcome,) = again.apply([change(1, b'{"id":"1"}')])
+    again.save_positions({(TABLE.topic, 0): 2})
+
+    assert outcome.verdict is Verdict.DONE
+    assert again.saved_positions() == {(TABLE.topic, 0): 2}
     again.close()
 
 

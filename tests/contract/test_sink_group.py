@@ -187,7 +187,7 @@ def test_slow_key_holds_up_no_other_and_nothing_behind_it_is_committed(rig: Sink
     target = Slow(1)
     with rig.worker(target, settings={"request_records": 1}) as worker:
         rig.write([(1, {"id": 1, "v": 0})])
-        assert target.entered.wait(30)
+        assert target.entered.wait(90)
         rig.write([(key, {"id": key, "v": 7}) for key in others] + [(1, {"id": 1, "v": 9})])
         until(lambda: len(held(rig, target)) == len(others), "all others are there")
 
@@ -401,7 +401,7 @@ def test_worker_with_an_instance_id_keeps_its_partitions_over_a_restart(rig: Sin
 
 def _make_again(rig: SinkRig) -> None:
     client = TopicAdmin(rig.kafka)._client
-    client.delete_topics([rig.topic])[rig.topic].result(30)
+    client.delete_topics([rig.topic])[rig.topic].result(90)
     until(lambda: TopicAdmin(rig.kafka).describe([rig.topic])[rig.topic] is None, "the topic is gone")
     rig.make()
     rig.rows.clear()
@@ -412,4 +412,4 @@ def _delete_records(rig: SinkRig, before: Mapping[TopicPartition, int]) -> None:
 
     client = TopicAdmin(rig.kafka)._client
     for future in client.delete_records([TopicPartition(*place, offset) for place, offset in before.items()]).values():
-        future.result(30)
+        future.result(90)

@@ -60,7 +60,7 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
         rig.fill(200)
         rig.until_level()
 
-        assert pause_sink(config, "s", clock, timeout_s=30) == 2
+        assert pause_sink(config, "s", clock, timeout_s=90) == 2
         before, applied = rig.committed(), one.told.records + two.told.records
         rig.fill(100, begin=5000)
         holds_for(lambda: one.told.records + two.told.records == applied, "nothing is applied", seconds=1.5)
@@ -69,7 +69,7 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
     with ExitStack() as closing:
         again = worker(closing)
         until(lambda: again.told.waiting == "paused", "it comes up paused")
-        assert pause_sink(config, "s", clock, timeout_s=30) == 1
+        assert pause_sink(config, "s", clock, timeout_s=90) == 1
         assert again.told.records == 0
         assert resume_sink(config, "s")
         rig.until_level()
@@ -81,7 +81,7 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
 def test_pause_of_a_sink_that_does_not_run_holds_and_one_that_does_not_answer_is_named(
     rig: SinkRig, config: Config
 ) -> None:
-    assert pause_sink(config, "s", SystemClock(), timeout_s=30) == 0
+    assert pause_sink(config, "s", SystemClock(), timeout_s=90) == 0
     rig.fill(10)
     # This one never hears of it.
     with rig.worker(MemoryTarget()):

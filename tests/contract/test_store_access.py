@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+import redis
 from msgspec import structs
 
+from cdc.config.credential import CommandSecret
 from cdc.config.secret import Secret
 from cdc.config.settings import Cache, Search
 from cdc.doctor.sink_checks import examine_sinks
-from cdc.errors import SinkError, SinkUnfit
+from cdc.errors import SinkError, SinkUnfit, SinkUnreachable
 from sinks.cache.checkup import checkup as cache_checkup
+from sinks.cache.server_connection import Store
 from sinks.cache.start import target as target_of
 from sinks.contract import Verdict
 from sinks.search.checkup import checkup as search_checkup
@@ -101,6 +104,29 @@ def test_cache_behind_tls_is_opened_by_its_authority_a_client_certificate_and_a_
         )
 
 
+def test_password_of_a_cache_that_is_rotated_is_read_for_the_next_connection(
+    make_valkey: MakeValkey, tmp_path: Path
+) -> None:
+    server, file = make_valkey(requirepass=PASSWORD), tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    store = Store(server.url, {"password": CommandSecret(["cat", str(file)], "options.password_command")})
+    store.command("connect", "PING")
+    with redis.Redis(port=server.port, password=PASSWORD) as admin:
+        admin.config_set("requirepass", f"new-{PASSWORD}")
+        admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    with pytest.raises(SinkError) as rejected:
+        store.reconnect()
+    file.write_text(f"new-{PASSWORD}\n")
+    store.reconnect()
+    file.unlink()
+    with pytest.raises(SinkUnreachable, match=r"options\.password_command: cat failed") as failed:
+        store.reconnect()
+    store.close()
+
+    assert PASSWORD not in f"{rejected.value}{failed.value}"
+
+
 def test_sentinel_with_a_password_of_its_own_leads_to_a_primary_with_another(
     make_valkey: MakeValkey, tmp_path: Path
 ) -> None:
@@ -116,7 +142,7 @@ def test_sentinel_with_a_password_of_its_own_leads_to_a_primary_with_another(
                 return False
             return True
 
-        until(opens, "sentinel to know the primary", within_s=30)
+        until(opens, "sentinel to know the primary")
         assert PASSWORD not in refused(server, url, options)
 
 

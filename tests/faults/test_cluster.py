@@ -6,10 +6,12 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.test_kill import acknowledged_early
+from tests.faults.test_why import assert_first
 from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.tally import LONG_ONLY, tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.first_cause import first_cause, listening, newest_config, until_healthy, why
 from tests.fixtures.servers.seed import seed
 from tests.fixtures.servers.waiting import until
 
@@ -51,3 +53,42 @@ def test_brokers_that_shut_down_and_die_in_turn_lose_and_double_nothing(
         assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
         assert daemon.alive
         tally("brokers of three gone", times=gone, waits=len(daemon.events("capture_waiting")), events=len(log.events))
+
+
+def test_brokers_that_are_down_are_named_first(
+    cluster: Cluster, database: Database, topic_prefix: str, tmp_path: Path
+) -> None:
+    """One of three down is a risk, two stop capture; the third one still answers."""
+    with capture_site(topic_prefix, database.dsn, cluster.bootstrap, tmp_path) as capture:
+        capture.sql("create table t (id int primary key)")
+        daemon = capture.running(listening({"kafka": _REPLICATED}))
+        daemon.until_position(capture.sql("insert into t values (1)"))
+        path = newest_config(capture)
+        until_healthy(path, within_s=60)
+
+        cluster.brokers[0].stop("fast")
+        until(lambda: why(path)["causes"], "the lost replicas are seen", within_s=60)
+        found = first_cause(path)
+        assert_first(found, "partition-offline", "kafka")
+        assert (found["level"], found["healthy"]) == ("risk", True), found["all"]
+        assert any(cluster.bootstrap.split(",")[0] in one for one in found["evidence"]), found["all"]
+
+        cluster.brokers[1].stop("fast")
+        capture.sql("insert into t values (2)")
+        daemon.until_state("WAITING", within_s=120)
+        found = first_cause(path)
+        assert_first(found, "partition-offline", "kafka")
+        assert (found["level"], found["healthy"]) == ("stopped", False), found["all"]
+        cluster.start()
+        daemon.until_position(capture.wal(), within_s=180)
+        until_healthy(path, within_s=120)
+
+        for broker in cluster.brokers[:2]:  # without a majority, the third one still reports the old leaders
+            broker.stop("kill")
+        capture.sql("insert into t values (3)")
+        daemon.until_state("WAITING", within_s=120)
+        found = first_cause(path)
+        assert_first(found, "partition-offline", "kafka")
+        assert not found["healthy"], found["all"]
+        cluster.start()
+        daemon.until_position(capture.wal(), within_s=180)

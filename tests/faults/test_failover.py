@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from cdc.lsn import Lsn
+from tests.faults.test_why import assert_first
 from tests.fixtures.capture.referee import Oracle, history_faults
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.servers.commands import cdc
 from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.first_cause import first_cause
 from tests.fixtures.servers.running_servers import needs_major
 from tests.fixtures.servers.seed import seed
 from tests.fixtures.servers.waiting import until
@@ -46,7 +48,7 @@ def test_capture_goes_on_exactly_after_the_primary_died_under_load(
         pair.until_ready(site.slot)
         oracle = referee(pair, site)
         until(lambda: wal(daemon).get("failover_problems") == [], "nothing is known against it any more")
-        assert daemon.events("failover_ready")
+        until(lambda: daemon.events("failover_ready"), "that is logged")
 
         with writing(pair.dsn, seed()) as work:
             until(lambda: work.transactions > 100, "the writers write")
@@ -82,6 +84,7 @@ def test_standby_without_the_slot_is_a_gap_that_names_the_range(
 
         code, said = status(site)
         assert (code, said["outlook"]["state"]) == (3, "GAP")
+        assert_first(first_cause(site.write_config()), "slot-lost", "source")
         stop = site.daemon().stopped_with()
 
         assert (stop["state"], stop["exit_code"]) == ("GAP", 3)
@@ -107,7 +110,7 @@ def test_log_ahead_of_the_promoted_standby_is_diverged_with_the_range_and_the_wa
         pair.primary.kill()
         pair.standby.start()
         pair.promote()
-        stop = daemon.stopped_with(60)
+        stop = daemon.stopped_with()
 
         assert (stop["state"], stop["exit_code"]) == ("DIVERGED", 3)
         assert common <= Lsn.parse(stop["known_to"]) < lost <= Lsn.parse(stop["ahead_to"])
@@ -115,6 +118,7 @@ def test_log_ahead_of_the_promoted_standby_is_diverged_with_the_range_and_the_wa
         assert stop["command"] == "cdc slot recreate --resnapshot"
         code, said = status(site)
         assert (code, said["outlook"]["state"]) == (3, "DIVERGED")
+        assert_first(first_cause(site.write_config(WANTED)), "source-diverged", "source")
 
         assert cdc("slot", "recreate", "--resnapshot", "--yes", "-c", site.write_config(WANTED)).code == 0
         initial: Sections = {**WANTED, "snapshot": {"mode": "initial"}}

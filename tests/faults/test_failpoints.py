@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COUNT: Final = int(os.environ.get("TAILRACE_FAILPOINTS", "6"))
 SMALL: Final[Sections] = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}}
-_COMES_TO_IT_S: Final = 60.0
+_COMES_TO_IT_S: Final = 120.0
 # Steps that load comes to again and again, and those only a start comes to.
 _REPEATED: Final = ("read", "assemble", "begin", "produce", "submit", "flush", "commit", "settle", "confirm", "finish")
 _FIRST: Final = ("make topics", "publish tables", "make slot", "open stream", "fence", "check identity", "first cut")

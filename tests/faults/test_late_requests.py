@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # A line so slow that a transaction of several requests is open for seconds.
 _LATENCY_S: Final = 0.15
 # A late commit that comes a moment before or behind the rows of the later transaction does no harm.
-_ROUNDS: Final = 4
+_ROUNDS: Final = 8
 # What the daemon says when it is first to see a transaction that was cut in two: it reads back what it committed.
 _DAMAGED: Final = "ProgressDamaged"
 
@@ -50,7 +50,7 @@ def attacked(
     for first in range(0, rounds * 100_000, 100_000):
         late = proxy.trap(request_kind, "hold", text=trap_text(capture, request_kind))
         capture.sql(f"insert into t select {first} + g, 'caught' from generate_series(1, 100) g")
-        assert late.sprung.wait(30)
+        assert late.sprung.wait(90)
         capture.settled(daemon)
         _while_open(capture, proxy, first, late)
         if faults := _faults(capture, daemon, oracle):
@@ -75,7 +75,7 @@ def _while_open(capture: CaptureSite, proxy: Proxy, first: int, late: Trap) -> N
     parts = [proxy.trap(PRODUCE, "pass", text=trap_text(capture, PRODUCE)) for _ in range(2)]
     capture.sql(f"insert into t select {first} + g, repeat('open', 200) from generate_series(1000, 9000) g")
     for part in parts:
-        assert part.sprung.wait(30)
+        assert part.sprung.wait(90)
     late.release()
     proxy.latency_s = 0.0
     capture.sql(f"insert into t values ({first} + 20000, 'after')")

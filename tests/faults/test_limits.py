@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tests.faults.test_why import assert_first
 from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.limits import memory_limit, open_files, small_disk
-from tests.fixtures.faults.secured import free_ports
 from tests.fixtures.faults.tally import tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
+from tests.fixtures.servers.first_cause import first_cause, listening, newest_config
 from tests.fixtures.servers.seed import seed
 from tests.fixtures.servers.waiting import until
 
@@ -23,6 +24,7 @@ LIMIT_BYTES: Final = 150 << 20
 LARGE_ROWS: Final = int(os.environ.get("TAILRACE_LIMITED_ROWS", "150000"))
 # Enough for Python, for the source; all it needs are about thirty.
 _FEW_FILES: Final = (8, 14)
+_FILES_FOR_HTTP: Final = 19
 _DISK_BYTES: Final = 4 << 20
 _NAMED_S: Final = 120.0
 _T: Final = {"public.t": ["id"]}
@@ -90,14 +92,30 @@ def test_log_that_cannot_be_written_does_not_stop_capture(capture: CaptureSite) 
     """A disk that is full of logs is the commonest of all."""
     capture.sql("create table t (id int primary key)")
     oracle = capture.oracle()
-    listen = f"127.0.0.1:{free_ports(1)[0]}"
-    daemon = capture.daemon({"http": {"listen": listen}}, wrap=["sh", "-c", 'exec "$@" > /dev/full 2>&1', "sh"])
+    daemon = capture.daemon(wrap=["sh", "-c", 'exec "$@" > /dev/full 2>&1', "sh"])
     until(lambda: daemon.alive and capture.query("select 1 from pg_replication_slots where active"), "it streams")
 
     end = capture.sql("insert into t select generate_series(1, 100)")
     until(lambda: daemon.alive and capture.confirmed() >= end, "it is captured")
 
     assert history_faults(oracle.changes(), capture.log(), _T) == []
+
+
+def test_process_without_files_to_open_is_named_first(capture: CaptureSite) -> None:
+    """Enough of them to answer /status, and too few for connections to PostgreSQL."""
+    capture.sql("create table t (id int primary key)")
+    capture.running().kill()
+    daemon = capture.daemon(listening(), wrap=open_files(_FILES_FOR_HTTP))
+    until(lambda: daemon.events("capture_waiting"), "it waits", within_s=_NAMED_S)
+
+    def named() -> dict[str, Any]:
+        found = first_cause(newest_config(capture))
+        return found if found["code"] == "machine-exhausted" else {}
+
+    found = until(named, "the cause is named", within_s=_NAMED_S)
+
+    assert_first(found, "machine-exhausted", "capture")
+    assert "Too many open files" in found["says"]
 
 
 def test_process_without_files_to_open_says_so_and_waits(capture: CaptureSite) -> None:

@@ -41,7 +41,7 @@ def test_silent_link_to_postgresql_is_noticed_and_capture_goes_on(capture: Captu
     with writing(capture.dsn, seed()) as work:
         until(lambda: work.transactions > 30, "the writers write")
         assert source_link.silence() >= 2
-        daemon.until_state("WAITING")
+        until(lambda: daemon.events("capture_waiting"), "it noticed")
         daemon.until_state("RUNNING", "CATCHING_UP")
     log = capture.settled(daemon)
 
@@ -88,7 +88,7 @@ def test_request_or_answer_lost_on_the_way_to_kafka_loses_and_doubles_nothing(
     capture.sql("insert into t values (0, 'before')")
     trap = proxy.trap(request_kind, fate, text=trap_text(capture, request_kind))
     capture.sql("insert into t select g, 'caught' from generate_series(1, 100) g")
-    assert trap.sprung.wait(30)
+    assert trap.sprung.wait(90)
     capture.sql("insert into t values (101, 'after')", "update t set v = 'changed' where id < 10")
     log = capture.settled(daemon)
 
@@ -105,7 +105,7 @@ def test_request_of_an_earlier_transaction_that_arrives_late_changes_nothing(
     trap = proxy.trap(request_kind, "hold", text=trap_text(capture, request_kind))
 
     capture.sql("insert into t select g, 'caught' from generate_series(1, 100) g")
-    assert trap.sprung.wait(30)
+    assert trap.sprung.wait(90)
     capture.settled(daemon)
     with capture.connect() as session:
         # While a Kafka transaction is open it is worse: `test_late_requests`.

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.fixtures.capture.referee import history_faults
-from tests.fixtures.faults.servers import WAL_SENDER_TIMEOUT_S
+from tests.fixtures.faults.servers import WAL_SENDER_TIMEOUT_S, frozen
 from tests.fixtures.faults.tally import tally
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.servers.seed import seed
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from tests.fixtures.servers.daemon import CaptureSite
@@ -65,6 +66,19 @@ def test_broker_that_is_away_under_load_costs_neither_memory_nor_the_walsender(
         rss_growth_later_mb=round((max(later) - later[0]) / (1 << 20), 1),
         events=len(log.events),
     )
+
+
+def test_idle_capture_notices_that_kafka_does_not_answer(fragile: Servers, fragile_capture: CaptureSite) -> None:
+    fragile_capture.sql(*SCHEMA)
+    daemon = fragile_capture.running()
+    fragile_capture.settled(daemon)
+
+    with frozen(fragile.kafka):
+        until(lambda: daemon.events("capture_waiting"), "capture waits")
+    until(lambda: daemon.events("capture_recovered"), "capture continues")
+
+    (waiting,) = daemon.events("capture_waiting")
+    assert (waiting["reason"], waiting["error"]) == ("broker", "BrokerUnreachable")
 
 
 def server_log(servers: Servers) -> bytes:

@@ -27,6 +27,7 @@ from outbox.delivery import Delivery
 from outbox.event import Event
 from outbox.kafka_source import KafkaSource
 from tests.fixtures.outbox.outbox_databases import ask, deploy, header_list
+from tests.fixtures.servers.freezing import freeze, thaw
 from tests.fixtures.servers.seed import seed
 from tests.fixtures.servers.waiting import until
 
@@ -144,7 +145,7 @@ def test_killed_consumer_has_every_effect_once_and_in_the_order_of_its_key(site:
 def partitions_held(site: Site, group: str) -> list[int]:
     """How many partitions each member has now."""
     client = AdminClient({"bootstrap.servers": site.settings.bootstrap})
-    found = client.describe_consumer_groups([group])[group].result(10)
+    found = client.describe_consumer_groups([group])[group].result(60)
     return [len(member.assignment.topic_partitions) for member in found.members]
 
 
@@ -161,17 +162,17 @@ def test_members_that_come_freeze_past_their_session_and_go_share_keys_and_doubl
         first, second, third = range(EVENTS // 3), range(EVENTS // 3, EVENTS // 2), range(EVENTS // 2, EVENTS)
         one = member("one")
         site.write(first)
-        until(lambda: site.done() > 0, "one works", within_s=60)
+        until(lambda: site.done() > 0, "one works", within_s=90)
         two = member("two")
         group = f"{site.topic}.mailer"
-        until(lambda: len(partitions_held(site, group)) == 2, "both are members", within_s=60)
+        until(lambda: len(held := partitions_held(site, group)) == 2 and all(held), "both have partitions", within_s=90)
         site.write(second)
         workers = "select count(distinct pid) from effect"
-        until(lambda: ask(site.dsn, workers) == [(2,)], "they share the keys", within_s=60)
-        one.send_signal(signal.SIGSTOP)
+        until(lambda: ask(site.dsn, workers) == [(2,)], "they share the keys", within_s=90)
+        freeze(one.pid)
         site.write(third)
-        until(lambda: partitions_held(site, group) == [PARTITIONS], "its partitions are the other's", within_s=60)
-        one.send_signal(signal.SIGCONT)
+        until(lambda: partitions_held(site, group) == [PARTITIONS], "its partitions are the other's", within_s=90)
+        thaw(one.pid)
         three = member("three")
         until(lambda: site.done() >= EVENTS, "every event has its effect", within_s=240)
         assert [process.poll() for process in (one, two, three)] == [None] * 3, site.log_text("one")

@@ -17,7 +17,7 @@ def test_frame_that_never_decodes_stops_capture_and_nothing_past_it_is_acknowled
     daemon.until_position(good)
 
     capture.sql("insert into t values (2, 'poison')", "insert into t values (3, 'behind it')")
-    stop = daemon.stopped_with(60)
+    stop = daemon.stopped_with()
 
     assert (stop["state"], stop["exit_code"]) == ("MISCONFIGURED", 3)
     assert "times in a row" in stop["message"]

@@ -107,7 +107,7 @@ def poison(site: CaptureSite, *statements: str) -> None:
 
 def stopped(site: CaptureSite, daemon: Any, *, table: str, column: str) -> dict[str, Any]:
     """The stop names table and column, and never the value."""
-    stop: dict[str, Any] = daemon.stopped_with(60)
+    stop: dict[str, Any] = daemon.stopped_with()
     assert (stop["state"], stop["exit_code"], stop["error"]) == ("MISCONFIGURED", 3, "RowRefused")
     assert table in stop["message"]
     assert f"{column!r}" in stop["message"]

@@ -55,7 +55,7 @@ def test_reset_in_the_middle_of_a_commit_loses_and_doubles_nothing(linked: tuple
     with writing(capture.dsn, seed(), bulk_rows=100):
         for number in range(4):
             trap = proxy.trap(END_TXN, ("cut after", "cut before")[number % 2], text=trap_text(capture, END_TXN))
-            assert trap.sprung.wait(30)
+            assert trap.sprung.wait(90)
             proxy.reset()
     log = capture.settled(daemon)
 

@@ -29,7 +29,7 @@ _AT_ONCE: Final = 20  # rows of a statement
 _LIFE_S: Final = (0.2, 2.0)  # of a daemon that captures, before it is killed
 _END_S: Final = 60 + _ROWS / 5000
 # A small table is read slowly, or it would be complete before the first kill.
-_SLOWLY: Final[Sections] = {"snapshot": {"chunk_bytes": 1 << 16, "rows_per_s_max": _ROWS // (2 * _KILLS)}}
+_SLOWLY: Final[Sections] = {"snapshot": {"chunk_bytes": 1 << 16, "rows_per_s_max": _ROWS // (10 * _KILLS)}}
 _FULLY: Final[Sections] = {"snapshot": {"mode": "initial"}, "kafka": {"partitions": 4}}
 _TABLE: Final = (
     "create table big (id bigint primary key, n int not null, at timestamptz default now(), note text not null)",
@@ -54,7 +54,7 @@ def test_large_snapshot_killed_again_and_again_under_updates_is_exact(capture: C
             time.sleep(chance.uniform(*_LIFE_S))  # the moment is what the test is about
             assert not daemon.events("snapshot_complete"), "it was complete before it was killed"
             daemon.kill()
-        daemon = capture.running(sections, within_s=120)
+        daemon = capture.running(_FULLY, within_s=120)
         complete(capture, daemon, "public.big", within_s=_END_S)
     daemon.until_position(capture.wal(), _END_S)
     config = load(capture.folder / f"cdc-{len(capture.daemons) - 1}.toml", {})

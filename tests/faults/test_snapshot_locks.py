@@ -77,7 +77,7 @@ def test_chunk_gives_way_before_a_deadlock_ends_another_session(capture: Capture
         waiting = beside.submit(locker.execute, f"lock table {held[0]} in access exclusive mode".encode())
         until(lambda: capture.query("select from pg_locks where not granted and " + _OURS), "it waits for the chunk")
         go_on.touch()
-        waiting.result(30)
+        waiting.result(90)
         locker.execute("update t set n = n + 1 where id % 3 = 0")
         locker.commit()
     with racing(capture.dsn, seed(), writers=1):
@@ -92,11 +92,15 @@ def test_chunk_gives_way_before_a_deadlock_ends_another_session(capture: Capture
 
 def assert_told(daemon: Daemon) -> None:
     """The log and /status say that somebody has locked `t`."""
-    told = until(lambda: daemon.events("snapshot_hindered"), "it is told")
+
+    def shown() -> list[str]:
+        found = daemon.status().get("snapshots", [])
+        return [why for one in found if one["table"] == "public.t" for why in one["waits_for"]]
+
+    told = until(lambda: daemon.events("snapshot_hindered"), "the lock is logged")
     assert "public.t" in {one["table"] for one in told}
     assert "55P03" in told[0]["reason"]
-    shown = {one["table"]: one["waits_for"] for one in daemon.status()["snapshots"]}
-    assert any("55P03" in why for why in shown["public.t"])
+    until(lambda: any("55P03" in why for why in shown()), "/status says so")
 
 
 def test_chunk_that_is_cancelled_is_read_in_smaller_pieces_and_leaves_no_gap(capture: CaptureSite) -> None:

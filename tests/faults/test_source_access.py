@@ -98,6 +98,24 @@ def test_password_of_the_environment_is_taken(site: CaptureSite) -> None:
         assert CANARY not in daemon.log_text()
 
 
+def test_password_that_is_rotated_while_capture_runs_needs_no_restart(site: CaptureSite) -> None:
+    role, file = f"{site.name}_full", site.folder / "password"
+    file.write_text(f"{CANARY}\n")
+    with passwords_asked(site, role):
+        daemon = site.running({"source": {"dsn": as_role(site, role, ""), "password_command": ["cat", str(file)]}})
+        site.sql("insert into t values (1)", f"alter role {role} password 'new-{CANARY}'")
+
+        site.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", role)
+        until(lambda: "password" in str(daemon.status().get("error")), "the old password is rejected, and tried again")
+        file.write_text(f"new-{CANARY}\n")
+        daemon.until_running()
+        site.sql("insert into t values (2)")
+
+        assert len(site.settled(daemon).events) == 2
+        assert daemon.stop() == 0
+        assert CANARY not in daemon.log_text()
+
+
 def test_role_that_pg_hba_keeps_out_is_a_named_stop(site: CaptureSite) -> None:
     role = f"{site.name}_full"
     with passwords_asked(site, role, method="reject"):

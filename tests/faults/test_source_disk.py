@@ -15,9 +15,11 @@ from cdc.artifacts.machine import Machine
 from cdc.errors import LocalError
 from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
+from tests.faults.test_why import assert_first
 from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.faults.workload import KEYS, SCHEMA, writing
 from tests.fixtures.servers.daemon import capture_site
+from tests.fixtures.servers.first_cause import first_cause, listening, newest_config
 from tests.fixtures.servers.running_servers import _in_containers, _run_name, postgres_major
 from tests.fixtures.servers.seed import seed
 from tests.fixtures.servers.waiting import until
@@ -97,6 +99,25 @@ def test_capture_survives_a_full_disk_of_the_source_and_loses_nothing(
         assert history_faults(oracle.changes(list(KEYS)), log, KEYS) == []
         assert daemon.state() in {"RUNNING", "CATCHING_UP"}
         assert daemon.stop() == 0
+
+
+def test_full_disk_of_the_source_is_named_first(
+    small: Postgres, kafka: KafkaServer, topic_prefix: str, tmp_path: Path
+) -> None:
+    """PostgreSQL has room for its WAL, but none to spill a transaction that capture must decode."""
+    with capture_site(topic_prefix, small.dsn, kafka.bootstrap, tmp_path) as site:
+        site.sql("create table t (id int primary key)")
+        site.running().kill()
+        site.sql("alter system set logical_decoding_work_mem = '64kB'", "select pg_reload_conf()")
+        site.sql("insert into t select generate_series(1, 50000)")
+        filler = fill(small.home / "filler")
+        daemon = site.daemon(listening())
+        daemon.until_state("WAITING")
+
+        assert_first(first_cause(newest_config(site)), "source-disk-full", "source")
+
+        filler.unlink()
+        assert len(site.settled(daemon, 120).fold(site.topic("t"))) == 50000
 
 
 def fill(path: Path) -> Path:

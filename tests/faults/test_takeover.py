@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from tests.fixtures.capture.referee import history_faults
+from tests.fixtures.servers.first_cause import first_cause, listening, newest_config
 from tests.fixtures.servers.waiting import holds_for, until
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 KEYS: Final = {"public.t": ["id"]}
 _WATCHED_S: Final = 6.0
+_CAPTURES: Final = ("RUNNING", "CATCHING_UP")  # the second on a machine that is busy
 
 
 def test_second_daemon_waits_and_never_disturbs_the_first(capture: CaptureSite) -> None:
@@ -28,8 +30,8 @@ def test_second_daemon_waits_and_never_disturbs_the_first(capture: CaptureSite) 
 
     def first_goes_on() -> bool:
         lsn = capture.sql(f"insert into t values ({next(written)})")
-        first.until_position(lsn, within_s=5)
-        return first.state() == "RUNNING" and second.state() == "WAITING"
+        first.until_position(lsn)
+        return first.state() in _CAPTURES and second.state() == "WAITING"
 
     holds_for(first_goes_on, "the first captures, the second waits", seconds=_WATCHED_S)
     assert status["reason"] == "slot"
@@ -45,16 +47,16 @@ def test_two_daemons_started_at_once_are_one_that_captures_and_one_that_waits(ca
     pair = [capture.daemon(), capture.daemon()]
 
     until(
-        lambda: sorted(daemon.state() for daemon in pair) == ["RUNNING", "WAITING"],
+        lambda: one_captures(pair),
         "one captures, one waits",
-        within_s=90,
+        within_s=120,
     )
     oracle = capture.oracle()
     capture.sql("insert into t select generate_series(1, 100)")
-    captures = next(daemon for daemon in pair if daemon.state() == "RUNNING")
+    captures = next(daemon for daemon in pair if daemon.state() in _CAPTURES)
 
     assert history_faults(oracle.changes(), capture.settled(captures), KEYS) == []
-    assert sorted(daemon.state() for daemon in pair) == ["RUNNING", "WAITING"]
+    assert one_captures(pair)
 
 
 def test_daemon_that_comes_while_the_slot_is_being_made_waits_for_it(capture: CaptureSite) -> None:
@@ -91,8 +93,9 @@ def test_second_daemon_takes_over_when_the_first_is_killed(capture: CaptureSite)
 def test_zombie_frozen_before_its_commit_is_fenced_and_nothing_of_it_is_visible(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key)", *short_wal_sender_timeout(capture))
     oracle = capture.oracle()
-    zombie = capture.daemon(mutant="freeze_before_commit:rows").until_running()
-    second = capture.daemon()
+    zombie = capture.daemon(listening(), mutant="freeze_before_commit:rows").until_running()
+    zombies_config = newest_config(capture)
+    second = capture.daemon(listening())
     second.until_state("WAITING")
 
     capture.sql("insert into t values (1)")
@@ -108,7 +111,11 @@ def test_zombie_frozen_before_its_commit_is_fenced_and_nothing_of_it_is_visible(
     after = capture.settled(second)
     assert [event.position for event in after.events] == [event.position for event in before.events]
     assert history_faults(oracle.changes(), after, KEYS) == []
-    assert second.state() == "RUNNING"
+    assert second.state() in _CAPTURES
+    for path in (zombies_config, newest_config(capture)):  # asked beside the zombie, and beside the one that took over
+        found = first_cause(path)
+        assert (found["code"], found["part"], found["healthy"]) == ("capture-fenced", "capture", True), found["all"]
+        assert "was fenced" in found["says"]
 
 
 def test_zombie_frozen_while_idle_waits_as_second_afterwards(capture: CaptureSite) -> None:
@@ -127,6 +134,12 @@ def test_zombie_frozen_while_idle_waits_as_second_afterwards(capture: CaptureSit
     capture.sql("insert into t values (2)")
     assert history_faults(oracle.changes(), capture.settled(second), KEYS) == []
     assert not second.events("capture_waiting")[1:]
+
+
+def one_captures(pair: list[Daemon]) -> bool:
+    """Whether one of two captures and the other waits."""
+    captures, waits = sorted(daemon.state() for daemon in pair)
+    return captures in _CAPTURES and waits == "WAITING"
 
 
 def walsender(capture: CaptureSite) -> int:

@@ -128,7 +128,7 @@ def test_statement_that_waits_for_a_lock_does_not_keep_capture_from_running(capt
         daemon = capture.running(settings)
         capture.sql("insert into t values (1)")
         log = capture.settled(daemon)
-        assert metric(daemon, "cdc_heartbeat_failures_total") >= 1
+        until(lambda: metric(daemon, "cdc_heartbeat_failures_total") >= 1, "a failed heartbeat is counted")
     until(lambda: daemon.events("heartbeat_recovered"), "it runs again")
 
     assert [event.after["id"] for event in log.events] == [1]
@@ -149,7 +149,7 @@ def test_statement_that_fails_later_is_logged_once_and_capture_continues(capture
 
     assert len(daemon.events("heartbeat_failed")) == 1
     assert [event.after["id"] for event in log.events] == [1]
-    assert daemon.state() == "RUNNING"
+    assert daemon.state() in {"RUNNING", "CATCHING_UP"}
 
 
 def slot_moves_on(capture: CaptureSite) -> None:

@@ -125,7 +125,7 @@ def test_what_happened_to_the_row_since_is_what_the_stream_says_next(capture: Ca
 
 def test_a_batch_asks_once_for_each_table(capture: CaptureSite) -> None:
     capture.sql(*_TABLE, "create table u (like t including all)")
-    daemon = capture.running()
+    daemon = capture.running({"capture": {"batch_age_max_s": 30}})  # a busy machine takes seconds for a transaction
 
     capture.transaction(
         *[f"insert into {table} select g, 1, repeat('x', 3000) from generate_series(1, 50) g" for table in "tu"],
@@ -253,6 +253,7 @@ def test_commit_that_is_not_visible_yet_is_waited_for_where_no_rows_are_read(lon
         log = lonely.settled(daemon)
 
     daemon.until_running()
+    until(lambda: daemon.events("reselect_resumed"), "its end is logged")
     assert len(daemon.events("reselect_resumed")) == 1
     assert metric(daemon, "cdc_reselect_waits_total") == 1
     assert [(event.op, event.key) for event in log.events] == [

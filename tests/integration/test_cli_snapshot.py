@@ -71,7 +71,7 @@ def test_keys_come_from_a_file(capture: CaptureSite, tmp_path: Path) -> None:
 
 
 def test_pause_resume_stop_and_status_over_a_whole_snapshot(capture: CaptureSite) -> None:
-    daemon, config = _started(capture, rows_per_s_max=10)
+    daemon, config = _started(capture, rows_per_s_max=2)
 
     assert cdc("snapshot", "pause", "-c", config).out == "✓ public.t: paused\n"
     shown = cdc("snapshot", "status", "-c", config)

@@ -6,10 +6,10 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from tests.fixtures.faults.secured import free_ports
 from tests.fixtures.servers.commands import cdc, command
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 def status(config: Path) -> tuple[int, dict[str, Any]]:
@@ -90,7 +88,7 @@ def test_watching_prints_a_document_a_line_and_ends_at_ctrl_c(capture: CaptureSi
         documents = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.send_signal(signal.SIGINT)
 
-        assert process.wait(20) == 0
+        assert process.wait(90) == 0
         assert [document["state"] for document in documents] == ["DOWN", "DOWN"]
         assert documents[0]["kafka"]["captured"] is False
     finally:
@@ -125,7 +123,7 @@ def test_run_prints_its_final_error_in_full_on_a_terminal(capture: CaptureSite) 
         os.close(terminal)
 
     text = re.sub(rb"\x1b\[[0-9;]*m", b"", shown).decode()
-    assert process.wait(10) == 3
+    assert process.wait(90) == 3
     assert "http_listening" in text
     assert "capture_stopped" not in text
     assert re.search(r"^error: no table of .* matches", text, re.MULTILINE)

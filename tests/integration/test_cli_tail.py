@@ -158,7 +158,7 @@ def test_following_shows_what_comes_and_ends_quietly_at_ctrl_c(capture: CaptureS
 
         process.send_signal(signal.SIGINT)
 
-        assert process.wait(10) == 0
+        assert process.wait(90) == 0
         assert process.stderr.read() == ""
     finally:
         process.kill()
@@ -180,7 +180,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(filled: tuple[Path, list[Lsn]]
 
         process.stdout.close()
 
-        assert process.wait(20) == 0
+        assert process.wait(90) == 0
         assert process.stderr.read() == b""
     finally:
         process.kill()

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.unit.cdc.test_docker import ROOT, copied
+from tests.fixtures.servers.image_build import ROOT
+from tests.unit.cdc.test_docker import copied
 
 
 def test_wheel_built_from_what_is_copied_runs_the_command(tmp_path: Path) -> None:
@@ -36,3 +37,4 @@ def test_wheel_built_from_what_is_copied_runs_the_command(tmp_path: Path) -> Non
 
     assert ran.stdout.startswith("cdc, version")
     assert (site / "outbox" / "_migrations").is_dir()
+    assert (site / "cdc" / "web" / "_docs" / "howto" / "alerts.md").is_file()

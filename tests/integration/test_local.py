@@ -35,6 +35,7 @@ from cdc.local.postgres_server import Postgres
 from cdc.local.process_identity import Identity, alive, descendants, identify, wait_gone
 from cdc.local.stack import Stack, existing_servers
 from cdc.model.progress_record import AvroSchemas
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,7 +132,7 @@ def test_a_killed_server_is_reported_and_brought_back_by_up(name: str, server: s
     processes = family([before["pid"]])
 
     os.kill(before["pid"], signal.SIGKILL)
-    wait_gone(processes[:1], deadline_s=10)
+    wait_gone(processes[:1], deadline_s=60)
     died = servers(cdc_local("status", "--stack", name, "--json", check=False))[server]
     after = servers(cdc_local("up", server, "--stack", name, "--fast-start", "--json"))[server]
 
@@ -249,17 +250,17 @@ def test_kafka_takes_transactions_and_keeps_what_was_committed_before_a_kill(nam
     with Stack(name, ("kafka",), options=FAST, wipe=True) as stack:
         bootstrap = stack.kafka.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(10)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
         producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "message.max.bytes": 32 << 20})
-        producer.init_transactions(30)
+        producer.init_transactions(90)
         producer.begin_transaction()
         producer.produce("t", key=b"k", value=bytes(15 << 20))
-        producer.commit_transaction(30)
+        producer.commit_transaction(90)
 
         stack.kafka.pause()
         assert not stack.kafka.ready()
         stack.kafka.resume()
-        assert stack.kafka.ready()
+        until(stack.kafka.ready, "it answers again")
         stack.kafka.kill()
         assert not stack.kafka.ready()
         stack.kafka.start()
@@ -267,7 +268,7 @@ def test_kafka_takes_transactions_and_keeps_what_was_committed_before_a_kill(nam
         assert stack.kafka.bootstrap == bootstrap
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "fetch.message.max.bytes": 32 << 20})
         consumer.assign([TopicPartition("t", 0, 0)])
-        message = consumer.poll(30)
+        message = consumer.poll(90)
         consumer.close()
         assert message is not None
         assert message.error() is None

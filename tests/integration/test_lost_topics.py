@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.fixtures.capture.repair_scenes import assert_repaired, captured, recreate, repaired
 from tests.fixtures.capture.snapshot_waits import INITIAL, complete
+from tests.fixtures.faults.patience_mutants import HASTY
 from tests.fixtures.servers.commands import cdc
 from tests.fixtures.servers.waiting import until
 
@@ -32,7 +33,7 @@ def test_deleted_topic_is_named_and_its_one_command_repairs_the_log(capture: Cap
     delete(capture, topic)
     capture.sql(*_MEANWHILE)
 
-    stop = capture.daemon(_BOTH).stopped_with()
+    stop = capture.daemon(_BOTH, mutant=HASTY).stopped_with()
     assert f"topic {topic!r} was deleted" in stop["message"]
     done = repaired(capture, stop["command"], sections=_BOTH)
     daemon = capture.running(_BOTH)
@@ -54,9 +55,9 @@ def test_topic_made_again_by_another_program_is_repaired_by_the_command_too(capt
     admin = delete(capture, topic)
     config = {"cleanup.policy": "compact", "max.message.bytes": str(32 << 20)}
     admin.create_topics([NewTopic(topic, 3, 1, config=config)])[topic].result()
-    until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} is there again")
+    until(lambda: topic in admin.list_topics(timeout=60).topics, f"{topic} is there again")
 
-    stop = capture.daemon(_BOTH).stopped_with()
+    stop = capture.daemon(_BOTH, mutant=HASTY).stopped_with()
     assert f"topic {topic!r} was deleted and created again" in stop["message"]
     repaired(capture, stop["command"], sections=_BOTH)
     daemon = capture.running(_BOTH)
@@ -69,7 +70,7 @@ def test_repair_without_a_progress_topic_names_it_and_leads_elsewhere(capture: C
     topic = f"{capture.name}.__progress"
     delete(capture, topic)
 
-    stop = capture.daemon(_BOTH).stopped_with()
+    stop = capture.daemon(_BOTH, mutant=HASTY).stopped_with()
     ran = recreate(capture, "--resnapshot", "--yes", sections=_BOTH)
 
     assert topic in stop["message"]
@@ -83,5 +84,5 @@ def delete(capture: CaptureSite, topic: str) -> AdminClient:
     """Delete a topic, and wait until it is gone."""
     admin = AdminClient({"bootstrap.servers": capture.bootstrap, "log_level": 3})
     admin.delete_topics([topic])[topic].result()
-    until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is gone")
+    until(lambda: topic not in admin.list_topics(timeout=60).topics, f"{topic} is gone")
     return admin

@@ -88,7 +88,7 @@ def test_outbox_that_is_made_while_capture_runs_is_taken_with_what_is_in_it(capt
 
     assert numbers(log, capture) == [1, 2, 3]
     assert [reason for reason, _ in refused(log, capture)] == ["not_transactional"]
-    assert daemon.status()["outbox"]["refused_by_reason"] == {"not_transactional": 1}
+    until(lambda: daemon.status()["outbox"]["refused_by_reason"] == {"not_transactional": 1}, "that is shown")
 
 
 def test_events_of_a_gap_that_are_still_in_the_table_are_published_once_after_the_repair(capture: CaptureSite) -> None:

@@ -77,9 +77,10 @@ def test_sink_in_gap_is_repaired_against_the_source_and_goes_on(
     daemon = capture.running({**sections(opensearch, valkey), **more})
     config, topic = capture.folder / "cdc-0.toml", capture.topic("t")
     groups, group = GroupAdmin(load(config, {}).kafka), sink_group(capture.name, sink)
-    with SinkProcess(config, sink), Waiter(config) as waiter:
+    with SinkProcess(config, sink) as stopping, Waiter(config) as waiter:
         daemon.until_position(capture.sql("update t set v = 'second' where id <= 20"))
         waiter.wait(sink, str(capture.wal()), timeout_s=120)
+        assert stopping.stop() == 0, "it leaves its group, which forgets one that is killed after 45 s only"
     daemon.until_position(
         capture.sql(
             "update t set v = 'third' where id between 11 and 15",
@@ -89,7 +90,7 @@ def test_sink_in_gap_is_repaired_against_the_source_and_goes_on(
         )
     )
     lose_everything(config, topic)
-    until(lambda: not groups.members(group), "the group has forgotten the one that was killed", within_s=90)
+    until(lambda: not groups.members(group), "it has left its group", within_s=90)
 
     stopped = cdc("sink", "run", sink, "-c", config, timeout_s=120)
     assert (stopped.code, "GAP" in stopped.err, f"cdc verify {sink} --repair" in stopped.err) == (3, True, True), (

@@ -248,7 +248,7 @@ def test_slot_create_refuses_a_slot_that_is_there(
 def test_blocked_creation_is_exit_1_with_the_remedy(
     writer: psycopg.Connection, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["slot", "create", "--timeout", "1.5", "-c", str(config_file)]) == 1
+    assert run(["slot", "create", "--timeout", "4", "-c", str(config_file)]) == 1
 
     text = capsys.readouterr().err
     assert "waiting for pid" in text

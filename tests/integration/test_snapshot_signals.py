@@ -122,7 +122,7 @@ def test_debezium_starts_a_snapshot_with_a_filter(capture: CaptureSite) -> None:
 
 def test_paused_snapshot_reads_nothing_until_it_goes_on_and_misses_nothing(capture: CaptureSite) -> None:
     capture.sql(*TABLE)
-    slow = {"snapshot": {**SMALL_CHUNKS["snapshot"], "rows_per_s_max": 40}}
+    slow = {"snapshot": {**SMALL_CHUNKS["snapshot"], "rows_per_s_max": 10}}
     daemon = capture.running(slow)
     assert answered(capture, signal(capture, {"type": "pause-snapshot", "data": {}}))["done"] == ["public.t"]
     before = snapshot_record(until_record(capture, "public.t", hold="paused"), "public.t")
@@ -130,7 +130,8 @@ def test_paused_snapshot_reads_nothing_until_it_goes_on_and_misses_nothing(captu
     capture.sql("update t set status = 'new' where id % 3 = 0", "delete from t where id % 5 = 0")
     daemon.kill()
     daemon = capture.running({"snapshot": SMALL_CHUNKS["snapshot"]})
-    shown = daemon.status()["snapshots"][0]
+    until(lambda: daemon.status().get("snapshots"), "it is shown")
+    (shown,) = daemon.status()["snapshots"]
 
     assert (shown["state"], shown["waits_for"]) == ("paused", [])
     log = capture.settled(daemon)
@@ -273,6 +274,7 @@ def test_column_of_a_condition_that_changes_its_type_ends_the_snapshot_and_not_c
     capture.sql("alter table t alter status type int using 1")
     log = until_record(capture, "public.t", number=2, state="complete")
 
+    until(lambda: daemon.events("snapshot_stopped"), "its end is logged")
     assert [event["table"] for event in daemon.events("snapshot_stopped")] == ["public.t"]
     capture.sql("insert into t (id, status) values (100000, 5)")
     log = capture.settled(daemon)

@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cdc.cli.main import run
+from tests.fixtures.faults.patience_mutants import HASTY
 from tests.fixtures.servers.daemon import CaptureSite, Sections, capture_site
 from tests.fixtures.servers.running_servers import fresh_database
 from tests.fixtures.servers.waiting import until
@@ -54,7 +55,7 @@ class Scene:
         until(lambda: self.partitions(topic) == partitions, f"{topic} is there")
 
     def partitions(self, topic: str) -> int:
-        found = self.admin.list_topics(timeout=10).topics.get(topic)
+        found = self.admin.list_topics(timeout=60).topics.get(topic)
         return 0 if found is None or found.error is not None else len(found.partitions)
 
     def as_role(self, attributes: str, *grants: str) -> None:
@@ -423,13 +424,13 @@ def assert_said_and_done(scene: Scene, capsys: pytest.CaptureFixture[str], state
         assert [_bare(next_start[a]) for a, _ in same] == [_bare(said[b]) for _, b in same]
         assert command in said["command"]
 
-    daemon = scene.site.daemon(scene.sections)
+    daemon = scene.site.daemon(scene.sections, mutant=HASTY if stops else "")
     if state == "":
         daemon.until_running()
     elif state == "WAITING":
         assert daemon.until_state("WAITING")["state"] == "WAITING"
     else:
-        stop = daemon.stopped_with(60)
+        stop = daemon.stopped_with()
         assert stop["exit_code"] == 3
         done = {name: stop.get(name) or "" for name in ("state", "message", "hint", "command")}
         assert {name: _bare(text) for name, text in done.items()} == {name: _bare(said[name]) for name in done}

@@ -49,7 +49,7 @@ def differs(capture: CaptureSite, table: str) -> str:
 def until_equal(capture: CaptureSite, *tables: str) -> None:
     """Wait until the topics have exactly the rows of the tables."""
     for table in tables:
-        until(partial(_equal, capture, table), f"the topic of {table} has its rows", within_s=60)
+        until(partial(_equal, capture, table), f"the topic of {table} has its rows", within_s=120)
 
 
 def _equal(capture: CaptureSite, table: str) -> bool:
@@ -145,6 +145,24 @@ def test_rows_that_change_while_a_name_is_away_between_two_checks_reach_the_topi
     until(lambda: ("public.blue", "returned") in found(daemon), "it is reported")
     until(lambda: daemon.status().get("ddl_count") == 0, "the findings are settled")
     until_equal(capture, "blue", "green")
+
+
+def test_rows_of_a_former_name_that_is_back_between_two_checks_reach_the_topic(capture: CaptureSite) -> None:
+    """The stream last showed the table under that name: its description is the same, and still says something."""
+    fill(capture)
+    daemon = started(capture, _QUICK)
+    until_equal(capture, "green")
+    capture.sql("update blue set v = 'shown as blue' where id = 1")
+    capture.transaction(*_SWAP)
+    until_equal(capture, "blue", "blue_old")
+    until(lambda: daemon.status().get("ddl_count") == 0, "the findings are settled")
+
+    capture.transaction(*_SWAP_BACK, "insert into blue values (700, 'of the former name')", *_SWAP)
+    capture.settled(daemon)
+    until(lambda: ("public.blue_old", "returned") in found(daemon), "it is reported")
+    until_equal(capture, "blue", "blue_old")
+    until(lambda: daemon.status().get("ddl_count") == 0, "the findings are settled")
+    until_equal(capture, "blue", "blue_old")
 
 
 def test_snapshot_that_was_given_up_while_its_table_had_another_name_is_begun_again(capture: CaptureSite) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
 from cdc.config.load import load, parse
@@ -14,6 +14,7 @@ from cdc.lsn import Lsn
 from cdc.verify.log_check import fold_and_compare
 from tests.fixtures.capture.type_forms import ALL, URL, columns, made_domains
 from tests.fixtures.capture.type_tables import create, fill
+from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -306,7 +307,7 @@ def _produce(site: CaptureSite, key: bytes | None, value: bytes | None) -> None:
     """What a program does that must not write here."""
     producer = Producer({"bootstrap.servers": site.bootstrap})
     producer.produce(site.topic("t"), key=key, value=value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
 
 
 def _set_policy(site: CaptureSite, policy: str) -> None:
@@ -317,8 +318,19 @@ def _set_policy(site: CaptureSite, policy: str) -> None:
 
 
 def _delete_first(site: CaptureSite) -> None:
+    """Delete the first record, once the leader knows the policy that allows it."""
     admin = _admin(site)
-    _await(admin.delete_records([TopicPartition(site.topic("t"), 0, 1)]))
+
+    def deleted() -> bool:
+        try:
+            _await(admin.delete_records([TopicPartition(site.topic("t"), 0, 1)]))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.POLICY_VIOLATION:
+                return False
+            raise
+        return True
+
+    until(deleted, "the record is deleted")
 
 
 def _admin(site: CaptureSite) -> AdminClient:
@@ -327,7 +339,7 @@ def _admin(site: CaptureSite) -> AdminClient:
 
 def _await(futures: Mapping[Any, Future[Any]]) -> None:
     for future in futures.values():
-        future.result(20)
+        future.result(90)
 
 
 @pytest.mark.parametrize("form", ["flat", "avro"])

@@ -49,7 +49,7 @@ def test_weak_settings_of_an_adopted_topic_are_in_log_status_doctor_and_metrics(
     }
     admin = AdminClient({"bootstrap.servers": capture.bootstrap, "log_level": 3})
     admin.create_topics([NewTopic(topic, 1, 1, config=weak)])[topic].result()
-    until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} is there")
+    until(lambda: topic in admin.list_topics(timeout=60).topics, f"{topic} is there")
     named = {"unclean.leader.election.enable", "delete.retention.ms", "max.compaction.lag.ms", "replication factor"}
 
     daemon = capture.running()

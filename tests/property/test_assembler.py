@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.capture.assembler import Assembler, BatchLimits, Unplanned
+from cdc.capture.assembler import Assembler, BatchLimits, DescribedAgain, Unplanned
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition, TopicBuffer
 from cdc.wire.pgoutput import Delete, Insert, Update, decode
@@ -45,7 +45,7 @@ class Capture:
             if isinstance(stop, Unplanned):
                 transcoder = NotingTranscoder(self._rows, TopicBuffer("topic", 1))
                 self._assembler.plan(stop.relation, None if stop.relation.oid == LEFT_OUT else transcoder)
-            elif stop is not None:
+            elif stop is not None and not isinstance(stop, DescribedAgain):
                 self._commit()
 
     def pause(self, *, long: bool = False) -> None:

@@ -96,6 +96,7 @@ _INSIDE: Final = {
     "cdc.progress.restore": {"RecordReader"},  # the base of TopicReader, which is an edge
     "cdc.startup.claim_log": {"Session"},
     "cdc.startup.outbox_prune": {"PruneObserver"},
+    "cdc.startup.protocol": {"Adjustable"},  # what parts take over at a reload
     "cdc.startup.table_joins": {"JoinObserver"},
     "cdc.startup.signal_actions": {"Catalog"},
     "cdc.startup.signal_reader": {"MergerAccess", "SignalObserver"},

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal, NamedTuple, get_args
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc.capture.ddl_watch import DdlWatch
@@ -49,8 +49,8 @@ class World:
         self.rows: dict[int, set[int]] = {11: set(), 12: set()}
         self.changes: list[Change] = []
         self.delivered = 0
-        self.planned: dict[str, int] = {}
-        self.shown: dict[int, str] = {}
+        self.renamed: list[tuple[int, int]] = []
+        self.described: dict[int, int] = {}
         self.topics: dict[str, set[int]] = {}
         self.snapshots: dict[str, tuple[int, int]] = {}
         self.begun: list[tuple[str, int, int, frozenset[int]]] = []
@@ -65,7 +65,7 @@ class World:
             accepted=dict, wanted=lambda _: True,
         )  # fmt: skip
         self.watch.read_again = self.read_again
-        self.shown, self.planned = {}, {}
+        self.described = {}
         self.scope_now: CatalogScope | None = self.records.scope
         self.check()
 
@@ -88,6 +88,7 @@ class World:
     def swap(self) -> None:
         self.tables = {11: self.tables[12], 12: self.tables[11]}
         self.lsn += 1
+        self.renamed += [(self.lsn, oid) for oid in _OIDS]
 
     def move(self) -> None:
         """The first table gets a name of its own, or its former one if that is free."""
@@ -95,6 +96,7 @@ class World:
         away = f"{here}_old" if not here.endswith("_old") else here[:-4]
         if away not in self.tables.values():
             self.tables = {**self.tables, 11: away}
+            self.renamed.append((self.lsn + 1, 11))
         self.lsn += 1
 
     def change(self, oid: int, key: int, *, there: bool) -> None:
@@ -121,10 +123,12 @@ class World:
         self.take_snapshots(self.lsn + 1 if change is None else change.lsn)
         if change is None:
             return
-        if self.shown.get(change.oid) != change.name or self.planned.get(change.name) != change.oid:
+        # pgoutput describes a table before its first row in a session, and again after each rename.
+        since = self.described.get(change.oid)
+        if since is None or any(oid == change.oid and since < lsn < change.lsn for lsn, oid in self.renamed):
             relation = Relation(change.oid, "public", change.name, ReplicaIdentity.DEFAULT, ())
             self.watch.shown(relation, Lsn(change.lsn))
-            self.shown[change.oid], self.planned[change.name] = change.name, change.oid
+        self.described[change.oid] = change.lsn
         topic = self.topics.setdefault(change.name, set())
         (topic.add if change.there else topic.discard)(change.key)
         self.delivered += 1
@@ -191,7 +195,14 @@ def run(steps: Sequence[tuple[Step, int, int]]) -> World:
     return world
 
 
+_BACK_FOR_A_TIME: Final[list[tuple[Step, int, int]]] = [
+    ("insert", 0, 0), ("swap", 0, 0), ("check", 0, 0), ("swap", 0, 0), ("insert", 0, 1), ("swap", 0, 0),
+]  # fmt: skip
+"""The stream shows the table under its first name before and after the check that first has the other one."""
+
+
 @settings(max_examples=1500)
+@example(_BACK_FOR_A_TIME)
 @given(st.lists(st.tuples(st.sampled_from(_STEPS), st.integers(0, 1), st.integers(0, 3)), max_size=40))
 def test_topics_end_with_the_rows_of_the_tables_that_have_their_names(steps: list[tuple[Step, int, int]]) -> None:
     world = run(steps)

@@ -357,6 +357,9 @@ class SimulatedProducer:
             raise OutcomeUnknown("no answer to the commit")
         end(epoch, committed=True)
 
+    def check(self, topic: str, timeout_s: float) -> None:
+        """A fenced producer gets metadata, too."""
+
     def close(self) -> None:
         """Close without waiting or ending the transaction, as `TransactionalProducer.close`."""
         self.queue = []

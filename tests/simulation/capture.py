@@ -227,6 +227,7 @@ class Life:
                 clock=clock,
                 verified=self.verified,
                 batch_age_max_s=1.0,
+                kafka_check_s=0.2,  # a history is rarely idle for longer
             )
         )
 

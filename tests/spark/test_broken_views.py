@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+import threading
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from cdc.clock import SystemClock
+from cdc.config.load import load
+from cdc.lsn import Lsn
+from cdc.telemetry.capture_status import Status
+from cdc.telemetry.lake_status import LakeStatus
+from cdc.telemetry.metrics import LakeMetrics, Metrics
+from cdc.telemetry.spans import Sampler, SinkTracing, Span
+from sinks.state.report_sender import heartbeats
+from sinks.warehouse.cut_spans import CutSpans
 from sinks.warehouse.lake_observer import published_cut
 from sinks.warehouse.read.lake_reader import Lake
 from sinks.warehouse.read.view_check import check_views
 from sinks.warehouse.views.definition import views_of
 from sinks.warehouse.views.generations import TextStore, usable
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.servers.first_cause import first_cause
+from tests.fixtures.servers.waiting import until
 from tests.spark.test_view_topics import TopicLog
 
 if TYPE_CHECKING:
@@ -21,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from sinks.warehouse.lake.manifest import Manifest
     from tests.fixtures.servers.daemon import CaptureSite
 
 _HEALTHY: Final = {
@@ -74,6 +87,12 @@ _BROKEN: Final = {
     "over_value": ("select x from no_number", r"^the view no_number is left behind$"),
     "bad name": ("select id from t", r"invalid view name 'bad name'"),
 }
+
+_SLOW: Final = """
+select id, sum(length(sha2(cast(x * y + n as string), 512))) as n
+from (select id, n, explode(sequence(1, 600)) as x from t) lateral view explode(sequence(1, 600)) as y
+group by id
+"""
 
 
 @pytest.fixture
@@ -217,3 +236,85 @@ def test_new_texts_in_a_cycle_leave_the_active_versions_running(lake: LakeSite, 
         manifest = lake.settle(daemon, driver)
     assert lake.view_rows("second") == [(number,) for number in range(1, 6)]
     assert manifest.views["largest"].reason == ""
+
+
+def test_broken_view_is_the_first_cause_that_cdc_why_names(lake: LakeSite, tmp_path: Path) -> None:
+    _write(tmp_path, largest=_HEALTHY["totals"], broken="select id\nfrom tt")
+    site = lake.capture
+    daemon = site.running()
+    site.sql("insert into t values (1, 10, 'a')")
+    lake.settle(daemon, lake.driver())
+    sink = {"kind": "warehouse", "path": str(lake.path), "views": str(tmp_path / "views")}
+    path = site.write_config({"sinks.lake": sink})
+
+    def named() -> dict[str, Any]:
+        found = first_cause(path, "lake")
+        return found if found["code"] == "view-behind" else {}
+
+    # The driver is in this process, so its report is sent from here.
+    with heartbeats(load(path, {}), "lake", lambda: {"state": "RUNNING"}, SystemClock(), worker="driver"):
+        found = until(named, "it is named, as soon as the report is there")
+
+    assert found["part"] == "lake lake"
+    assert "view broken of lake lake" in found["says"]
+    assert "table tt does not exist" in found["says"]
+
+
+class _Kept(list[Span]):
+    """An outlet that keeps spans."""
+
+    def emit(self, span: Span) -> None:
+        self.append(span)
+
+
+def test_slow_view_is_the_first_cause_that_cdc_why_names_and_a_long_span(lake: LakeSite, tmp_path: Path) -> None:
+    """Here the lake counts as behind after a second, else after half a minute."""
+    _write(tmp_path, slow=_SLOW)
+    site, clock, stop = lake.capture, SystemClock(), threading.Event()
+    daemon = site.running()
+    metrics = Metrics(site.name)
+    state = Status(f"{site.name}.lake", clock, metrics, catching_up_s=1.0)
+    status = LakeStatus(state, LakeMetrics(metrics, "lake"), clock)
+    sampler, spans = Sampler(site.name, 1.0), _Kept()
+    driver = lake.driver(status, CutSpans(SinkTracing(site.name, "lake", sampler, spans, clock)))
+    site.sql("insert into t values (1, 10, 'a')")
+    lake.settle(daemon, driver)
+    path = site.write_config(
+        {"sinks.lake": {"kind": "warehouse", "path": str(lake.path), "views": str(tmp_path / "views")}}
+    )
+    state.works()
+    applying = threading.Thread(target=driver.run, args=(stop,))
+
+    def named() -> dict[str, Any]:
+        site.sql("update t set n = n + 1")
+        found = first_cause(path, "lake")
+        return found if found["code"] == "view-slow" else {}
+
+    with heartbeats(load(path, {}), "lake", status.snapshot, clock, worker="driver"):
+        applying.start()
+        try:
+            found = until(named, "it is named", within_s=90)
+        finally:
+            stop.set()
+            applying.join()
+
+    assert found["part"] == "lake lake"
+    assert found["says"] == "view slow makes the cuts of lake lake slow"
+    assert found["command"] == "cdc views explain slow"
+    _are_the_spans_of_cuts(lake.manifest(), spans)
+
+
+def _are_the_spans_of_cuts(newest: Manifest, spans: list[Span]) -> None:
+    """Cuts follow each other without a gap, the view is below its cut, and updates have spans in their own traces."""
+    cuts = [span for span in spans if span.name == "tailrace cut lake"]
+    views = [span for span in spans if span.name == "tailrace view slow"]
+    updates = [span for span in spans if span.name == "tailrace sink lake"]
+    ends = [span.attributes["tailrace.lsn.end"] for span in cuts]
+    assert [span.attributes["tailrace.lsn.after"] for span in cuts] == ["0/0", *ends[:-1]]
+    assert ends[-1] == str(Lsn(newest.end_lsn))
+    assert {span.parent_id for span in views} <= {span.span_id for span in cuts}
+    assert views[-1].attributes["tailrace.rows"] == 1
+    assert views[-1].end_ns - views[-1].start_ns > 0.5 * (cuts[-1].end_ns - cuts[-1].start_ns)
+    assert updates
+    assert {link for span in cuts for link in span.links} == {(span.trace_id, span.parent_id) for span in updates}
+    assert not {span.trace_id for span in updates} & {span.trace_id for span in cuts}

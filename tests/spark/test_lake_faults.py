@@ -348,7 +348,7 @@ def test_log_that_lost_what_the_lake_has_not_read_is_a_gap(lake: LakeSite, admin
         lake.driver().step()
 
     admin.delete_topics([topic])[topic].result()
-    until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic is gone")
     with pytest.raises(TailraceError, match=re.escape(topic)):
         lake.driver().step()
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()

@@ -80,7 +80,7 @@ def test_sink_killed_at_random_moments_under_load_leaves_an_exact_lake(
     until(lambda: cut() and store.at(cut()).end_lsn >= lsn, f"the lake at {lsn}", within_s=2 * _CUT_S)
     until(lambda: running.said("lake_opened"), "the last one is up; Spark takes a while to start", within_s=_CUT_S)
     running.process.terminate()
-    assert running.process.wait(30) == 0
+    assert running.process.wait(90) == 0
 
     cuts = store.cuts()
     truth = Truth(work.tables(), oracle.transactions([table.table for table in work.tables()]))

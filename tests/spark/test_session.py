@@ -168,7 +168,7 @@ def test_a_killed_process_leaves_no_jvm_and_the_next_removes_its_files(tmp_path:
     said, _ = run("opened(); say(pid=session._opened.jvm.pid); os.kill(os.getpid(), 9)", tmp_path, ends_with=-9)
     (left,) = (tmp_path / "scratch").glob("run-*")
 
-    until(lambda: not Path(f"/proc/{said[0]['pid']}").exists(), "the JVM is gone", within_s=60)
+    until(lambda: not Path(f"/proc/{said[0]['pid']}").exists(), "the JVM is gone", within_s=120)
     folder = RunFolder.make(tmp_path / "scratch")
     assert list((tmp_path / "scratch").glob("run-*")) == [folder.path] != [left]
     folder.remove()

@@ -121,6 +121,15 @@ def test_query_that_once_differed_is_equal_or_refused(postgres: Postgres, views:
     assert {sql: found for sql, found in results.items() if found not in {"equal", "raised", "refused"}} == {}
 
 
+def test_error_in_a_value_compared_with_a_query_without_rows_is_loud(postgres: Postgres, views: Views) -> None:
+    texts = (
+        "select id, (10 / (id - id) = any (select id from side where id < 0)) as x from mild where id = 1",
+        "select id, 10 / (id - id) in (select id from side where id < 0) as x from mild where id = 1",
+    )
+
+    assert {compared(postgres, views, sql).result for sql in texts} == {"gives up"}
+
+
 def test_error_in_a_row_that_a_window_function_does_not_need_is_loud(postgres: Postgres, views: Views) -> None:
     texts = (
         "select id, lag(10 / (id - 23)) over (order by id) as x from mild",

@@ -75,7 +75,7 @@ def test_sink_does_not_outlive_a_parent_that_was_killed(capture: CaptureSite, tm
         daemon.kill()
 
         assert len(processes) > 1
-        until(lambda: all(is_gone(pid) for pid in processes), "sink and JVM are gone", within_s=60)
+        until(lambda: all(is_gone(pid) for pid in processes), "sink and JVM are gone", within_s=120)
     assert len(daemon.events("sink_finished")) == 1, "in order, at the end of its input"
 
 

@@ -340,7 +340,7 @@ def test_daily_revenue_corrects_a_day_that_was_published(spark: SparkSession, tm
         )
 
     placed((1, NOON, "new"), (2, NOON.replace(day=22, hour=0), "returned"))
-    views = bind([read_view(ROOT / "cdc" / "demo" / "views" / "daily_revenue.sql")], list(lake.tables))
+    views = bind([read_view(ROOT / "cdc" / "shop" / "views" / "daily_revenue.sql")], list(lake.tables))
     first = run(spark, lake, views)["daily_revenue"]
     placed((1, NOON, "new"), (2, NOON.replace(hour=23, minute=59), "new"))
     second = run(spark, lake, views)["daily_revenue"]

@@ -29,6 +29,7 @@ from cdc.model.audit_record import AuditRecord
 from cdc.model.change_records import BatchStats, StreamPosition, TopicBuffer
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord
 from cdc.model.relation import Column, Relation, ReplicaIdentity
+from cdc.model.stop_record import StopRecord
 from cdc.model.table_facts import AcceptedFindings, CatalogScope, TableRecord
 from cdc.model.topic_names import data_topic
 from cdc.telemetry.capture_status import SlotReading, Status
@@ -50,6 +51,7 @@ _RECORDS: Final[dict[str, type[Any]]] = {
     "table": TableRecord,
     "accepted": AcceptedFindings,
     "audit": AuditRecord,
+    "stop": StopRecord,
 }
 
 

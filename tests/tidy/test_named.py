@@ -27,7 +27,7 @@ _HOLE: Final = "\0"
 """Stands for a value that an f-string inserts."""
 _VARIABLE: Final = re.compile(r"\bTAILRACE_[A-Z0-9_<>]+")
 _FAMILIES: Final = re.compile(
-    r"TAILRACE_((KAFKA|REGISTRY)_OPTION_|SINK_.+_(OPTION|STORAGE)_|SINK_$|KAFKA_OPTION_$|<SECTION>_<KEY>$)"
+    r"TAILRACE_((KAFKA|REGISTRY)_OPTION_|SINK_.+_(OPTION|STORAGE)_|NOTIFY_.+_(URL|SECRET)$|SINK_$|KAFKA_OPTION_$|<SECTION>_<KEY>$)"
 )
 
 

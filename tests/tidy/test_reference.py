@@ -13,7 +13,7 @@ from tests.tidy.tree import ROOT, python_files, shown, text_of
 
 _UNITS = (
     *("_findings", "_total", "_seconds", "_bytes", "_rows", "_lsn", "_state", "_tables", "_chunks"),
-    *("_transactions", "_partitions", "_info"),
+    *("_transactions", "_partitions", "_info", "_ratio", "_sessions", "_spans"),
 )
 
 

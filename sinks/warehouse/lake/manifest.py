@@ -216,7 +216,8 @@ class ManifestStore:
         """Return the newest published cut; None if there is none yet.
 
         A missing or corrupt pointer is replaced by the newest complete cut file. A cut file is written only after all
-        its tables, so it is never too new. Raises LakeDamaged if there is no complete cut file either.
+        its tables, so it is never too new. Raises LakeDamaged if there is no complete cut file either, or if a newer
+        release wrote the newest one.
         """
         path = self._path(layout.CURRENT_FILE)
         data = self._disk.read(layout.CURRENT_FILE)
@@ -227,11 +228,13 @@ class ManifestStore:
                     self._read = data, _decode(path, data, Manifest)
                 return self._read[1]
             except LakeDamaged as error:
+                _stop_if_newer(error)
                 damage = error
         for cut in reversed(self._files()):
             try:
                 return self._load(cut)
             except LakeDamaged as error:
+                _stop_if_newer(error)
                 damage = damage or error
         if damage is not None:
             raise damage
@@ -421,6 +424,10 @@ def encode(record: Manifest | Pending) -> bytes:
 def _decode(path: str, data: bytes, kind: type[_File]) -> _File:
     try:
         fields = msgspec.json.decode(data, type=dict[str, object])
+        if fields.get("version", MANIFEST_VERSION) != MANIFEST_VERSION:
+            # Before anything else: another version may have another form, which must not look like damage.
+            version = fields["version"]
+            raise LakeDamaged.of_newer_release(path, version, MANIFEST_VERSION, file=path, version=version)
         position = {name: fields.pop(name) for name in _POSITION if name in fields}
         counts = msgspec.convert(position.get("accounts"), dict[str, PartitionCount])
         position["accounts"] = {parse_partition(name): count for name, count in counts.items()}
@@ -431,10 +438,10 @@ def _decode(path: str, data: bytes, kind: type[_File]) -> _File:
             hint="restore the file from a copy, or rebuild the sink",
             file=path,
         ) from error
-    if record.version != MANIFEST_VERSION:
-        raise LakeDamaged(
-            f"{path} has version {record.version}, but this release reads version {MANIFEST_VERSION}",
-            hint="run the release that wrote it",
-            file=path,
-        )
     return record
+
+
+def _stop_if_newer(error: LakeDamaged) -> None:
+    """Raise the error if a newer release wrote the file: no older cut may replace it, the tables are ahead of that."""
+    if "version" in error.facts:
+        raise error

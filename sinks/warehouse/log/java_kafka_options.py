@@ -44,7 +44,15 @@ def spark_options(kafka: Kafka, overrides: Mapping[str, str] | None = None) -> d
     """
     given = {name: secret.reveal() for name, secret in kafka.options.items()}
     own = {name: value for name, value in (overrides or {}).items() if name.startswith(PREFIX)}
-    options = {f"{PREFIX}bootstrap.servers": kafka.bootstrap}
+    # By default this client creates a topic that is gone, with the broker's partitions and retention.
+    options = {f"{PREFIX}bootstrap.servers": kafka.bootstrap, f"{PREFIX}allow.auto.create.topics": "false"}
+    if kafka.oauth_command and f"{PREFIX}sasl.jaas.config" not in own:
+        raise SinkUnfit(
+            "kafka.oauth_command has no counterpart in the Kafka client that Spark uses",
+            hint="set kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config and "
+            "kafka.sasl.login.callback.handler.class of the Java client in the sink's `spark` table",
+            option="kafka.oauth_command",
+        )
     options |= {f"{PREFIX}{name}": value for name, value in given.items() if name in _SAME}
     options |= _sasl(given)
     options |= _stores(given)

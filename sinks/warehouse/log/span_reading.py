@@ -9,7 +9,7 @@ topic is read. The records of a topic are counted before its rows are returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,12 +41,14 @@ class SpanReader:
         options: from `sinks.warehouse.log.java_kafka_options.spark_options`.
         group: the consumer group named to the broker.
         reader: reads small spans; None if Spark reads everything.
+        seen: takes the values of the records of small spans, for traces.
     """
 
     spark: SparkSession
     options: Mapping[str, str] = field(repr=False)
     group: str
     reader: LogReader | None = None
+    seen: Callable[[Iterable[bytes | None]], None] | None = None
     _plans: PreparedPlans | None = None
     _held: tuple[Span, dict[str, pa.Table]] | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "lake-read"))
@@ -120,6 +122,9 @@ class SpanReader:
             records = found
         counts = {at: count for table in records.values() for at, count in counted(table).items()}
         span_batch.check_counts(counts, _part(span, frozenset(topics)))
+        if self.seen is not None:
+            for table in records.values():
+                self.seen(table["value"].to_pylist())
         return records
 
     def _prepared(

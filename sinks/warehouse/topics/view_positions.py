@@ -60,17 +60,19 @@ class ViewCut(Cut, frozen=True, kw_only=True):
     cut: int = 0
 
 
+class _Versioned(msgspec.Struct):
+    version: int
+
+
 def decoded(value: bytes, topic: str) -> ViewCut:
     """Decode a record of the index. Raises ProgressDamaged."""
     try:
-        found = msgspec.json.decode(value, type=ViewCut)
+        version = msgspec.json.decode(value, type=_Versioned).version
+        if version != CUT_VERSION:
+            raise ProgressDamaged.of_newer_release(f"a record in {topic}", version, CUT_VERSION, topic=topic)
+        return msgspec.json.decode(value, type=ViewCut)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise ProgressDamaged(f"a record in {topic} is not readable", topic=topic) from None
-    if found.version != CUT_VERSION:
-        raise ProgressDamaged(
-            f"a record in {topic} has version {found.version}, but this release reads {CUT_VERSION}", topic=topic
-        )
-    return found
 
 
 def states(published: Mapping[str, Published], behind: Mapping[str, str]) -> dict[str, str]:

@@ -38,14 +38,16 @@ if TYPE_CHECKING:
 REPLACED: Final = "another generation took its place; cdc views rollback brings it back"
 ROLLED_BACK: Final = "it was rolled back; cdc views swap brings it back"
 INPUT_SWAPPED: Final = "a view it reads was swapped"
+SWAP_VERSION: Final = 1
 _RESTING: Final = frozenset({REPLACED, ROLLED_BACK})
 
 
-class SwapRequest(msgspec.Struct, frozen=True):
-    """A request to activate this generation."""
+class SwapRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request to activate this generation. `version` is left out for 1."""
 
     view: str
     serve: int
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,10 @@ class TextStore:
         self._disk.replace(layout.swap_request_file(request.view), msgspec.json.encode(request))
 
     def requests(self) -> dict[str, int]:
-        """Return view -> requested generation. Unreadable requests are ignored."""
+        """Return view -> requested generation. Unreadable requests are ignored.
+
+        Raises LakeDamaged for a request of a newer release.
+        """
         found: dict[str, int] = {}
         for name in self._disk.names():
             if not layout.is_swap_request(name):
@@ -97,6 +102,8 @@ class TextStore:
                 request = msgspec.json.decode(self._disk.read(name) or b"", type=SwapRequest)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
+            if request.version != SWAP_VERSION:
+                raise LakeDamaged.of_newer_release(name, request.version, SWAP_VERSION, file=name)
             found[request.view] = request.serve
         return found
 

@@ -83,6 +83,8 @@ class ViewKeeper:
         self.behind: dict[str, str] = {}
         """View -> why it is as of an older cut; empty if it is current."""
         self._committing = Lock()
+        self.took: dict[str, tuple[float, float]] = {}
+        """View that was computed for the newest cut -> when that began and ended, by the monotonic clock."""
         self.computing: set[str] = set()
         """The views that are being computed."""
         self.moved: dict[str, ReplacedRows] = {}
@@ -185,7 +187,8 @@ class ViewKeeper:
         keys = 0 if change is None else change.keys.num_rows
         self.behind[name] = ""
         self._note_moved(step, state, commit.views[name])
-        took_s = self._clock.monotonic_s() - began_s
+        ended_s = self._clock.monotonic_s()
+        self.took[name], took_s = (began_s, ended_s), ended_s - began_s
         record = PlanRecord(
             plan=step.plan,
             reason=step.reason or requested.why,

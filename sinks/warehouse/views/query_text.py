@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import sqlglot
 from sqlglot import exp
@@ -119,12 +120,16 @@ def _is_closed(text: str, dialect: str) -> bool:
     return True
 
 
+MASKED_WINDOW: Final = "wind0w"
+"""What the function `window` is called in a parsed GROUP BY; it is as long."""
+
+
 def _masked(sql: str, tokens: Sequence[Token]) -> str:
     """Mask what sqlglot 30 misreads, without changing positions: ``group by window(...)`` as the WINDOW clause."""
     text = list(sql)
     for before, token in pairwise(tokens):
         if before.token_type == TokenType.GROUP_BY and token.token_type == TokenType.WINDOW:
-            text[token.start : token.end + 1] = "wind0w"
+            text[token.start : token.end + 1] = MASKED_WINDOW
     return "".join(text)
 
 

@@ -18,7 +18,7 @@ from cdc.config.settings import Http
 from cdc.model.run_state import State
 from cdc.model.wal_alarm import LEVELS
 from cdc.telemetry.alert_rule import CAPTURE_JOB, RUNBOOK, SINKS_JOB, Alert
-from cdc.telemetry.alerts import ALERTS, UNALERTED
+from cdc.telemetry.alerts import ALERTS, RECORDS, UNALERTED
 from cdc.telemetry.capture_status import SNAPSHOT_STATES
 from cdc.telemetry.metrics import LakeMetrics, Metrics
 from cdc.telemetry.panels import ROWS
@@ -39,6 +39,7 @@ _TARGET_LABELS: Final = frozenset({"pipeline", "sink", "instance", "job"})
 """Labels of every series: Prometheus adds those that a sample lacks."""
 
 _OF_PROMETHEUS: Final = {"up": set[str](), "ALERTS": {"alertname", "alertstate"}}
+_RECORDED: Final = {record.name: set[str]() for records in RECORDS.values() for record in records}
 
 
 def _families() -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -61,7 +62,7 @@ def _samples() -> dict[str, set[str]]:
         else:
             found[f"{name}_total" if kind == "counter" else name] = {*labels}
     process = re.findall(r"^# TYPE (process_\w+) ", Metrics().render().decode(), re.MULTILINE)
-    return found | {name: set() for name in process} | _OF_PROMETHEUS
+    return found | {name: set() for name in process} | _OF_PROMETHEUS | _RECORDED
 
 
 SAMPLES: Final = _samples()
@@ -69,12 +70,14 @@ SAMPLES: Final = _samples()
 
 def _used(expr: str) -> set[str]:
     """Return the metrics that an expression names."""
-    return set(re.findall(r"\b(?:cdc_\w+|process_\w+|up|ALERTS)\b(?!\s*=)", re.sub(r'"[^"]*"', '""', expr)))
+    return set(
+        re.findall(r"\b(?:cdc_\w+|process_\w+|tailrace:\w+:\w+|up|ALERTS)\b(?!\s*=)", re.sub(r'"[^"]*"', '""', expr))
+    )
 
 
 def _matchers(expr: str) -> Iterator[tuple[str, str, str]]:
     """Yield metric, label and pattern of every matcher of an expression."""
-    for metric, matchers in re.findall(r"(\w+)\{([^{}]*)\}", expr):
+    for metric, matchers in re.findall(r"([\w:]+)\{([^{}]*)\}", expr):
         for label, pattern in re.findall(r'(\w+)(?:=|!=|=~|!~)"([^"]*)"', matchers):
             yield metric, label, pattern
 
@@ -85,9 +88,12 @@ def _grouping(expr: str) -> set[str]:
 
 
 def _queries() -> list[tuple[str, str]]:
-    return [(alert.name, alert.expr) for alert in ALERTS] + [
-        (panel.title, expr) for panel in PANELS for expr, _ in panel.queries
-    ]
+    recorded = [(record.name, record.expr) for records in RECORDS.values() for record in records]
+    return (
+        [(alert.name, alert.expr) for alert in ALERTS]
+        + recorded
+        + [(panel.title, expr) for panel in PANELS for expr, _ in panel.queries]
+    )
 
 
 def _generator() -> ModuleType:

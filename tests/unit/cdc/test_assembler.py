@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from cdc.capture.assembler import Assembler, BatchFull, BatchLimits, Stop, Truncated, Unplanned
+from cdc.capture.assembler import Assembler, BatchFull, BatchLimits, DescribedAgain, Stop, Truncated, Unplanned
 from cdc.errors import DecodeError, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition, TopicBuffer
@@ -33,6 +33,7 @@ class Feeder:
         self.assembler = Assembler(start, epoch=1, caps=caps, on_truncate=on_truncate, side=no_side_topics())
         self.rows: list[Row] = []
         self.planned: list[str] = []
+        self.described_again: list[str] = []
         self.stop: Stop | None = None
 
     @property
@@ -51,6 +52,8 @@ class Feeder:
                 self.planned.append(relation.name)
                 transcoder = NotingTranscoder(self.rows, TopicBuffer(customer_table.TOPIC, 1))
                 self.assembler.plan(relation, None if relation.name == "left_out" else transcoder)
+            elif isinstance(self.stop, DescribedAgain):
+                self.described_again.append(self.stop.relation.name)
             elif self.stop is not None:
                 break
         return at
@@ -73,6 +76,16 @@ def test_ordinals_start_at_one_in_every_transaction() -> None:
     assert feeder.ids == [(100, 1), (100, 2), (120, 1)]
     assert feeder.assembler.position.end_lsn == 130
     assert feeder.assembler.transaction_count == 2
+
+
+def test_each_description_of_a_planned_relation_is_reported_also_if_nothing_in_it_changed() -> None:
+    """The catalog may have had the table under another name since."""
+    feeder = Feeder(_at(100))
+
+    feeder.feed(*_transaction(100, 110), *_transaction(120, 130), *_transaction(140, 150))
+
+    assert (feeder.planned, feeder.described_again) == (["customers"], ["customers", "customers"])
+    assert feeder.ids == [(100, 1), (120, 1), (140, 1)]
 
 
 def test_transaction_below_the_start_is_not_published_again() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cdc.capture.assembler import Assembler, BatchFull, BatchLimits, Stop, Unplanned
+from cdc.capture.assembler import Assembler, BatchFull, BatchLimits, DescribedAgain, Stop, Unplanned
 from cdc.capture.side_topics import SideTopics
 from cdc.encode.side_records import SideRecords
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition, TopicBuffer
+from cdc.model.load_reading import LOAD_PREFIX
 from cdc.wire.pgoutput import Insert, LogicalMessage, Message
 from tests.fixtures.capture import pgoutput as server
 from tests.fixtures.capture.scripted_capture import NotingTranscoder
@@ -42,6 +43,8 @@ class Told:
                 transcoder = NotingTranscoder([], TopicBuffer(customer_table.TOPIC, 1)) if ours else None
                 self.assembler.plan(self.stop.relation, transcoder)
                 self.stop = None
+            elif isinstance(self.stop, DescribedAgain):
+                self.stop = None
         return at
 
     @property
@@ -58,6 +61,22 @@ def test_transaction_of_messages_alone_is_spread_when_it_is_large() -> None:
     assert taken < 10
     assert told.stop == BatchFull()
     assert told.assembler.reach() == StreamPosition(Lsn(100), Lsn(100), taken)
+
+
+def test_message_of_the_load_guard_is_not_published_and_has_an_ordinal() -> None:
+    told = Told()
+
+    told.feed(
+        server.begin(100),
+        LogicalMessage(True, Lsn(100), LOAD_PREFIX, b""),
+        LogicalMessage(True, Lsn(100), "theirs", b"x"),
+        server.commit(100, 110),
+    )
+
+    (record,) = told.messages.partitions[0]
+    assert json.loads(record[1] or b"")["message"]["prefix"] == "theirs"
+    assert told.assembler.position.end_lsn == 110
+    assert told.statuses == [], "a transaction without events has no metadata"
 
 
 def test_messages_outside_of_transactions_end_a_batch_when_they_are_large() -> None:

@@ -14,6 +14,7 @@ import pytest
 from cdc.cli import main, output
 from cdc.errors import InvariantError, SourceGap, SourceRefused, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
+from cdc.model import units
 
 
 def test_help_loads_no_driver_and_no_client() -> None:
@@ -39,7 +40,11 @@ def test_every_command_that_help_shows_loads() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "meant"),
-    [(["statsu"], "Did you mean 'status'?"), (["sink", "statsu"], "Did you mean 'status'?"), (["qqq"], "")],
+    [
+        (["sattus"], "Did you mean 'status'?"),
+        (["sink", "statsu"], "Did you mean 'status'?"),
+        (["qqq"], ""),
+    ],
 )
 def test_mistyped_command_is_answered_with_the_closest_one(
     arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
@@ -158,7 +163,7 @@ def test_names_cannot_steer_the_terminal() -> None:
     ("count", "text"), [(None, ""), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")]
 )
 def test_sizes_are_for_people(count: int | None, text: str) -> None:
-    assert output.size(count) == text
+    assert units.size(count) == text
 
 
 def test_question_without_a_terminal_is_answered_no() -> None:

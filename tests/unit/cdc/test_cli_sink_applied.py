@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -135,8 +136,8 @@ def test_sink_is_run_by_its_kind(file: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert run("sink", "run", "cache", "-c", file, "--instance", "web-3") == 0
     assert run("sink", "run", "lake", "-c", file) == 0
     assert ran == [
-        ("cache", {"until_eof": False, "replay": None, "instance": "web-3", "report_fd": None}),
-        ("lake", {"master": None, "until_eof": False, "report_fd": None}),
+        ("cache", {"until_eof": False, "replay": None, "instance": "web-3", "report_fd": None, "file": Path(file)}),
+        ("lake", {"master": None, "until_eof": False, "report_fd": None, "file": Path(file)}),
     ]
 
 
@@ -152,3 +153,11 @@ def test_sink_is_run_by_its_kind(file: str, monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_what_is_for_another_kind_is_a_usage_error(file: str, wrong: tuple[str, ...]) -> None:
     assert run("sink", *wrong, "-c", file) == 2
+
+
+def test_reload_names_the_setting_of_a_sink_without_a_port(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path(file).read_text()
+    Path(file).write_text(text.replace("[sinks.cache]\n", '[sinks.cache]\nlisten = "127.0.0.1:0"\n'))
+
+    assert run("reload", "--sink", "cache", "-c", file) == 2
+    assert "sinks.cache.listen has no port" in capsys.readouterr().err

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from cdc.cli import status_text
-from cdc.cli.output import duration
 from cdc.cli.status_text import Moment, document, exit_code, lines
 from cdc.config.load import parse
 from cdc.config.settings import Http
@@ -24,6 +23,7 @@ from cdc.model.change_records import BatchStats, StreamPosition
 from cdc.model.progress_record import Identity, Progress
 from cdc.model.run_state import State
 from cdc.model.table_facts import DdlFinding
+from cdc.model.units import duration
 from cdc.replication.catalog_queries import SourceIdentity
 from cdc.replication.publication import PublicationFacts
 from cdc.replication.slot import SlotFacts

@@ -17,6 +17,7 @@ from cdc.config.settings import Config, Kafka, Registry, Sink
 from cdc.config.sink_environment import sink_environment
 from cdc.config.sink_kinds import applied_of, lake_of
 from cdc.errors import ConfigError
+from cdc.replication.connect import conninfo
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.start import _options
 
@@ -60,7 +61,7 @@ def test_password_file_gives_its_first_line(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("hunter2\nsecond line\n")
     text = _text(source=f'password_file = "{tmp_path}/password"')
 
-    assert conninfo_to_dict(parse(text, {}).source.dsn.reveal())["password"] == "hunter2"
+    assert conninfo_to_dict(conninfo(parse(text, {}).source.dsn))["password"] == "hunter2"
     both = parse(text, {"TAILRACE_SOURCE_PASSWORD": "environment"})
     assert conninfo_to_dict(both.source.dsn.reveal())["password"] == "environment"
 

@@ -19,6 +19,7 @@ from cdc.control.perform import cli_actor, perform
 from cdc.control.requests import (
     ACTIONS,
     ActionRequest,
+    ConfigReload,
     DdlAccept,
     DeadLettersSkip,
     LogLevel,
@@ -94,6 +95,7 @@ _EXAMPLES: dict[str, dict[str, object]] = {
     "view.swap": {"lake": "lake", "view": "revenue"},
     "view.rollback": {"lake": "lake", "view": "revenue"},
     "log.level": {"level": "debug"},
+    "config.reload": {},
 }
 
 
@@ -303,3 +305,20 @@ def test_topic_of_actions_never_expires(config: Config) -> None:
 
 def test_absent_filters_are_not_recorded() -> None:
     assert recorded_arguments(DeadLettersSkip(sink="search", tables=UNSET, error=UNSET)) == {"sink": "search"}
+
+
+def test_process_of_a_sink_performs_only_actions_on_itself_and_its_records_name_it(config: Config) -> None:
+    log = Log()
+    client = Actor("token", "10.0.0.7:4711", "http")
+
+    reloaded = perform(config, ConfigReload(), client, write=log.write, reload=lambda: {"applied": []}, sink="search")
+    refused = perform(config, SinkPause(sink="lake"), client, write=log.write, sink="search")
+
+    assert (reloaded.result, reloaded.facts) == ("done", {"applied": []})
+    assert refused.result == "refused"
+    assert refused.error is not None
+    assert "sink 'search' does not perform sink.pause" in refused.error.message
+    assert [(one.action, one.arguments, one.result) for one in log.records] == [
+        ("config.reload", {"sink": "search"}, "done"),
+        ("sink.pause", {"sink": "lake"}, "refused"),
+    ]

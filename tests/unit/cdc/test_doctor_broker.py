@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from cdc.config.settings import Config
+from cdc.doctor.action_checks import check_actions
 from cdc.doctor.broker_checks import check_broker, wanted_topics
 from cdc.doctor.finding import Finding, Level
+from cdc.doctor.sink_rights import MissingRights
 from cdc.kafka.cluster_facts import BrokerFacts, TopicFacts
 from tests.fixtures.capture.source_builders import config, keyless_table, table
 
@@ -87,3 +89,28 @@ def test_short_transaction_limit_of_the_brokers_is_an_error() -> None:
     (finding,) = look(config(), cluster=cluster)
 
     assert finding.check == "transaction_timeout"
+
+
+def test_topic_of_actions_is_a_warning_where_nothing_creates_it_or_a_right_is_missing() -> None:
+    by_hand = config(kafka="create_topics = false")
+    exists = TopicFacts(
+        topic="shop.__actions",
+        topic_id="id",
+        partition_count=1,
+        replication_factor=3,
+        configs={"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
+    )
+    lacking = MissingRights("topic shop.__actions", ("WRITE",), "kafka-acls.sh --add")
+
+    (missing,) = check_actions(by_hand, None, [])
+    (refused,) = check_actions(by_hand, exists, [lacking])
+
+    assert list(check_actions(config(), None, [])) == []
+    assert list(check_actions(by_hand, exists, [])) == []
+    assert (missing.level, missing.message) == (
+        Level.WARNING,
+        "topic 'shop.__actions' does not exist, and kafka.create_topics is false: actions are not recorded",
+    )
+    assert "--create" in missing.command
+    assert refused.message == "topic shop.__actions records actions, and the user lacks WRITE"
+    assert refused.command == "kafka-acls.sh --add"

@@ -42,7 +42,7 @@ def test_command_without_its_extra_names_the_extra(
 
 
 def test_doctor_finds_that_the_extra_of_a_sink_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc.doctor.sink_checks.import_module", _not_there)
+    monkeypatch.setattr("sinks.checkups.import_module", _not_there)
 
     (finding,) = examine_sinks(parse(CONFIG, {}), None)
 

@@ -11,6 +11,7 @@ import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
+from cdc import __version__
 from cdc.lsn import Lsn
 from cdc.model.change_records import BatchStats, StreamPosition
 from cdc.model.wal_reading import OpenTransaction, WalReading
@@ -75,7 +76,7 @@ def test_page_names_pipeline_build_and_process(made: object) -> None:
     assert callable(made)
     page = scraped(*made())
 
-    assert metric(page, "cdc_build_info", pipeline="shop", version="0.1.0") == 1
+    assert metric(page, "cdc_build_info", pipeline="shop", version=__version__) == 1
     assert metric(page, "process_resident_memory_bytes") > 1 << 20
     assert metric(page, "process_open_fds") > 0
     ours = [

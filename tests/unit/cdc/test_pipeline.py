@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from cdc.capture.assembler import BatchLimits
-from cdc.errors import DecodeError, OutcomeUnknown, SourceRefused
+from cdc.errors import BrokerUnreachable, DecodeError, OutcomeUnknown, SourceRefused
 from cdc.lsn import Lsn
 from cdc.model.change_records import StreamPosition
 from cdc.wire.pgoutput import Truncate
@@ -240,6 +240,26 @@ def test_worn_producer_is_replaced_after_its_last_commit_is_confirmed() -> None:
 
     assert rig.journal == ["write 1", "commit 110", "confirm 110"]
     assert len(rig.observer.published_stats) == 1
+
+
+def test_kafka_is_asked_every_ten_seconds_while_there_is_nothing_to_write() -> None:
+    rig = Rig(transaction(100, 110))
+
+    rig.step(26, seconds=1.0)
+    assert rig.journal.count("check") == 2
+
+    rig.publisher.away = True
+    with pytest.raises(BrokerUnreachable):
+        rig.step(10, seconds=1.0)
+
+
+def test_kafka_is_not_asked_between_commits() -> None:
+    rig = Rig(*[transaction(at, at + 10) for at in range(100, 500, 10)])
+
+    rig.step(40, seconds=1.0)
+
+    assert rig.publisher.positions[-1].end_lsn >= 490
+    assert "check" not in rig.journal
 
 
 def test_large_transaction_is_handed_over_in_slices() -> None:

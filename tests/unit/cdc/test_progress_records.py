@@ -115,7 +115,7 @@ def test_positions_are_written_as_integers() -> None:
 
 @pytest.mark.parametrize("kind", list(_READERS))
 def test_record_of_another_version_is_refused_with_both_numbers(kind: type) -> None:
-    with pytest.raises(ProgressDamaged, match="of version 2; this program reads version 1") as caught:
+    with pytest.raises(ProgressDamaged, match="has version 2; this release reads version 1") as caught:
         _READERS[kind](b'{"version":2,"anything":true}')
 
     assert caught.value.facts["topic"] == "shop.__progress"

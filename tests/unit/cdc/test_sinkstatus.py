@@ -22,7 +22,7 @@ from tests.fixtures.servers.manual_clock import ManualClock
 from tests.tidy.tree import ROOT, text_of
 
 _CATCHING_UP_S = 30.0
-_SHARED = ("cdc_sink_", "cdc_state", "cdc_starts", "cdc_build_info", "cdc_thread_failures", "process_")
+_SHARED = ("cdc_otel_", "cdc_sink_", "cdc_state", "cdc_starts", "cdc_build_info", "cdc_thread_failures", "process_")
 
 
 class Watched:

@@ -284,7 +284,7 @@ def test_keys_of_the_state_are_read_back(key: bytes) -> None:
 def test_a_block_that_cannot_be_read_stops_the_worker() -> None:
     broker = Broker(state=[(blocked_key(PLACE, K1), b'{"version":99}')])
 
-    with pytest.raises(SinkUnfit, match=r"shop\.__blocked\.s is not readable"):
+    with pytest.raises(SinkUnfit, match=r"shop\.__blocked\.s has version 99; this release reads version 1"):
         dead_letters(broker).assigned([PLACE])
 
 

@@ -9,6 +9,8 @@ from cdc.config.settings import Kafka
 from cdc.errors import SinkUnfit
 from sinks.warehouse.log.java_kafka_options import spark_options
 
+OWN = {"kafka.bootstrap.servers": "a:1,b:2", "kafka.allow.auto.create.topics": "false"}
+
 
 def given(**options: str) -> Kafka:
     named = {name.replace("__", "."): Secret(value) for name, value in options.items()}
@@ -16,7 +18,7 @@ def given(**options: str) -> Kafka:
 
 
 def test_plain_brokers_need_their_addresses_only() -> None:
-    assert spark_options(given()) == {"kafka.bootstrap.servers": "a:1,b:2"}
+    assert spark_options(given()) == OWN
 
 
 def test_user_and_password_become_a_jaas_line_whatever_is_in_them() -> None:
@@ -40,7 +42,7 @@ def test_certificate_authority_becomes_a_trust_store() -> None:
 
 
 def test_tuning_of_librdkafka_is_left_behind() -> None:
-    assert spark_options(given(queued__min__messages="5", linger__ms="1")) == {"kafka.bootstrap.servers": "a:1,b:2"}
+    assert spark_options(given(queued__min__messages="5", linger__ms="1")) == OWN
 
 
 def test_key_in_two_files_is_refused_with_the_way_out() -> None:

@@ -14,16 +14,15 @@ from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.object_disk import ObjectDisk, sorted_options
 from sinks.warehouse.lake.store_errors import store_unreachable
 from sinks.warehouse.spark.storage_options import hadoop_options
+from tests.fixtures.capture.smallest_config import SMALLEST
 
-BASE = """
-name = "shop"
-[source]
-dsn = "postgresql://localhost/shop"
-[kafka]
-bootstrap = "localhost:9092"
+BASE = (
+    SMALLEST
+    + """
 [sinks.lake]
 kind = "warehouse"
 """
+)
 
 
 def test_folder_is_absolute_and_a_location_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

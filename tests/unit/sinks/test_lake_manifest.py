@@ -261,7 +261,7 @@ def test_file_of_a_newer_release_is_refused(tmp_path: Path, name: str, record: P
     folder(tmp_path).mkdir()
     (folder(tmp_path) / name).write_bytes(encode(record))
 
-    with pytest.raises(LakeDamaged, match="has version 2, but this release reads version 1"):
+    with pytest.raises(LakeDamaged, match="has version 2; this release reads version 1"):
         (ManifestStore(tmp_path).current if name == "current.json" else ManifestStore(tmp_path).pending)()
 
 

@@ -431,10 +431,10 @@ def test_a_name_that_was_cut_for_the_file_system_is_found() -> None:
 
 def test_shipped_views_are_taken_and_shown_in_the_guide() -> None:
     guide = (ROOT / "docs" / "howto" / "views.md").read_text(encoding="utf-8")
-    views = load_views(ROOT / "cdc" / "demo" / "views")
+    views = load_views(ROOT / "cdc" / "shop" / "views")
     shop = [f"mirror/shop.{table}" for table in ("customers", "products", "orders", "order_lines", "follows", "posts")]
 
-    types = types_of_ddl((ROOT / "cdc" / "demo" / "shop.sql").read_text())
+    types = types_of_ddl((ROOT / "cdc" / "shop" / "schema.sql").read_text())
 
     read = {
         found.view.name: {table.rpartition(".")[2] for table in inputs(found)} for found in bind(views, shop, types)

@@ -45,7 +45,7 @@ def test_rows_count_as_often_as_they_are_there() -> None:
     assert (found.rows, found.wanted, found.differ) == (2, 1, 1)
 
 
-@pytest.mark.parametrize("folder", ["tests/spark/viewshapes/views", "tests/spark/flights/views", "cdc/demo/views"])
+@pytest.mark.parametrize("folder", ["tests/spark/viewshapes/views", "tests/spark/flights/views", "cdc/shop/views"])
 def test_every_view_that_is_proven_has_a_query_for_postgresql(folder: str) -> None:
     files = {file.stem for file in (ROOT / folder).glob("*.sql")}
 

@@ -1,0 +1,1 @@
+"""Sends what needs attention to people, by webhooks and Slack, without Prometheus."""

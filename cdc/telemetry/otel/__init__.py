@@ -1,0 +1,1 @@
+"""Sends traces and metrics by OTLP. The only folder that imports OpenTelemetry."""
