@@ -59,6 +59,11 @@ def parse_token(text: str, now_s: float, key: str) -> OauthToken:
     return OauthToken(token, expires_s, principal if isinstance(principal, str) and principal else _PRINCIPAL)
 
 
+def is_jwt(token: str) -> bool:
+    """Whether a token looks like a signed JSON Web Token."""
+    return all(token.split(".")) and bool(_claims(token))
+
+
 def _expiry(given: Mapping[str, Any], claims: Mapping[str, Any], now_s: float, key: str) -> float:
     for name in ("lifetime_s", "expires_in"):
         if name in given:

@@ -88,7 +88,7 @@ class LakeDriver:
         self._views = CutViews(parts, self._manifest)
         self._size = CutSize(parts.settings)
         seen = None if parts.spans is None else parts.spans.read
-        self._reader = SpanReader(parts.spark, parts.kafka_options, parts.fence.name, parts.reader, seen)
+        self._reader = SpanReader(parts.spark, parts.kafka_options, parts.reader, seen)
 
     @property
     def position(self) -> CutPosition:

@@ -37,7 +37,7 @@ class LakeParts:
     location: Location
     settings: Warehouse
     spark: SparkSession
-    kafka_options: Mapping[str, str] = field(repr=False)
+    kafka_options: Callable[[], Mapping[str, str]] = field(repr=False)
     reader: LogReader
     store: ManifestStore
     committer: Committer

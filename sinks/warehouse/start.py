@@ -16,7 +16,7 @@ from typing import Final
 
 from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.machine import Machine
-from cdc.clock import Clock
+from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Config, Warehouse
 from cdc.config.sink_kinds import lake_of
 from cdc.errors import LakeUnready
@@ -34,7 +34,8 @@ from sinks.warehouse.lake.fence import Fence
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.manifest import Manifest, ManifestStore, check_owner
 from sinks.warehouse.lake_observer import LakeObserver, Unobserved, published_cut
-from sinks.warehouse.log.java_kafka_options import PREFIX, spark_options
+from sinks.warehouse.log.java_kafka_options import PREFIX
+from sinks.warehouse.log.kafka_access import kafka_access
 from sinks.warehouse.parts import LakeParts
 from sinks.warehouse.read.lake_reader import At, Lake
 from sinks.warehouse.read.view_check import ViewReport, check_views, without_rows
@@ -76,6 +77,9 @@ def start(
         record_bytes_max = message_bytes_max(config.capture.row_bytes_max)
         fence = Fence(config.kafka, sink_group(config.name, sink), clock, message_bytes_max=record_bytes_max)
         closing.callback(fence.close)
+        access = closing.enter_context(
+            kafka_access(config.kafka, _revealed(settings), clock, group=fence.name, master=settings.master)
+        )
         fence.take()  # before Spark, which starts slowly and is useless without Kafka
         spark = open_session(_options(settings, machine), machine=machine, progress=progress)
         until_error = closing.enter_context(ExitStack())
@@ -91,7 +95,7 @@ def start(
                 location=location,
                 settings=settings,
                 spark=spark,
-                kafka_options=spark_options(config.kafka, _revealed(settings)),
+                kafka_options=access.options,
                 reader=reader,
                 store=store,
                 committer=DeltaRs(location),
@@ -125,13 +129,18 @@ def verify(
     location = Location.configured(settings)
     manifest = Lake(location).manifest()
     with LogReader(config.kafka, client_id=f"{config.name}.verify") as reader, ExitStack() as closing:
+        access = closing.enter_context(
+            kafka_access(
+                config.kafka, _revealed(settings), SystemClock(), group=f"{config.name}.verify", master=settings.master
+            )
+        )
         spark = open_session(_options(settings, machine), machine=machine, progress=progress)
         closing.callback(close_session, spark)
         wanted = Verification(
             spark=spark,
             location=location,
             name=config.name,
-            kafka_options=spark_options(config.kafka, _revealed(settings)),
+            kafka_options=access.options,
             tables=tables or ("*.*",),
             types=settings.types,
         )

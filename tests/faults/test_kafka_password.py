@@ -7,15 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
-
 from cdc.config.load import parse
 from cdc.kafka.admin import TopicAdmin
 from tests.fixtures.capture.topic_log import read_log
@@ -39,7 +30,7 @@ def test_rotated_password_reaches_running_clients_without_a_restart(
     user, file = f"u{capture.name}", capture.folder / "kafka_password"
     file.write_text(PASSWORD)
     secured.set_password(user)
-    _allow_all(secured, capture.name, user)
+    secured.allow_all(capture.name, user)
     kafka = secured.scram_options(user)
     del kafka["options"]["sasl.password"]
     kafka["options"]["sasl.password_file"] = str(file)
@@ -75,17 +66,3 @@ def test_rotated_password_reaches_running_clients_without_a_restart(
     assert PASSWORD not in log
     assert _NEW not in log
     assert [event.after["id"] for event in read_log(secured.plain, capture.name).events] == rows
-
-
-def _allow_all(secured: SecuredBroker, name: str, user: str) -> None:
-    """Let the user do everything with what belongs to the pipeline."""
-    secured.grant(name, user=user)
-    bindings = [
-        AclBinding(
-            kind, name, ResourcePatternType.PREFIXED, f"User:{user}", "*", AclOperation.ALL, AclPermissionType.ALLOW
-        )
-        for kind in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
-    ]
-    admin = AdminClient({"bootstrap.servers": secured.plain, "log_level": 3})
-    for future in admin.create_acls(bindings).values():
-        future.result()

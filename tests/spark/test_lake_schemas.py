@@ -45,7 +45,7 @@ def test_tables_whose_names_read_the_same_have_mirrors_of_their_own(lake: LakeSi
         spark=lake.spark,
         location=lake.location,
         name=site.name,
-        kafka_options=spark_options(kafka),
+        kafka_options=lambda: spark_options(kafka),
         tables=("*",),
         types={},
     )

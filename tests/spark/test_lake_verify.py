@@ -163,7 +163,7 @@ def _verified(lake: LakeSite) -> list[MirrorReport]:
         spark=lake.spark,
         location=lake.location,
         name=lake.capture.name,
-        kafka_options=spark_options(kafka),
+        kafka_options=lambda: spark_options(kafka),
         tables=("*.*",),
         types={},
     )

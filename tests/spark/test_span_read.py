@@ -79,7 +79,7 @@ def test_span_holds_the_committed_records_of_its_cuts(spark: SparkSession, kafka
     found: list[tuple[int, list[tuple[str, object, object]]]] = []
     mark: CutPosition = START
     while (span := next_span(mark, [one for one in cuts if one[0] >= mark.cuts_offset], events_max=1)) is not None:
-        raw = read_span(spark, options, span, group=f"{topic_prefix}.lake").persist()
+        raw = read_span(spark, options, span).persist()
         check_counts(survey(raw).records, span)
         parsed = parse(raw, [lake_table(record)])
         rows = rows_of(parsed.where("_op is not null"), "_partition", "_offset")
@@ -118,7 +118,7 @@ def test_topic_that_lost_every_record_is_a_gap_before_anything_is_known_of_its_r
     span = Span(
         CutPosition(1, 1, 1, 0, {}, {}, 0), CutPosition(1, 2, 2, 1, {(topic, 0): (ends[f"{topic}-0"], 2)}, {}, 0), 1
     )
-    reader = SpanReader(spark, spark_options(settings_of(kafka)), f"{topic_prefix}.lake")
+    reader = SpanReader(spark, lambda: spark_options(settings_of(kafka)))
 
     with pytest.raises(SinkGap, match="1 records") as gap:
         reader.survey(span, [topic])
@@ -164,8 +164,8 @@ def test_small_span_read_by_the_driver_has_the_rows_that_spark_reads(
     options = spark_options(settings_of(kafka))
 
     with LogReader(settings_of(kafka)) as log, ExitStack() as closing:
-        by_spark = SpanReader(spark, options, f"{topic_prefix}.lake")
-        by_driver = SpanReader(spark, options, f"{topic_prefix}.lake", log)
+        by_spark = SpanReader(spark, lambda: options)
+        by_driver = SpanReader(spark, lambda: options, log)
         closing.callback(by_spark.close)
         closing.callback(by_driver.close)
         for start, stop in itertools.pairwise(marks):

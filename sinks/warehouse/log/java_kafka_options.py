@@ -14,6 +14,8 @@ from cdc.config.settings import Kafka
 from cdc.errors import SinkUnfit
 
 PREFIX: Final = "kafka."
+GROUP: Final = f"{PREFIX}group.id"
+JAAS: Final = f"{PREFIX}sasl.jaas.config"
 
 _SAME: Final = frozenset(
     {
@@ -36,25 +38,37 @@ _LOGIN: Final = {
 _CANNOT: Final = ("sasl.oauthbearer.", "sasl.kerberos.", "ssl.engine", "ssl.providers", "enable.ssl.certificate")
 
 
-def spark_options(kafka: Kafka, overrides: Mapping[str, str] | None = None) -> dict[str, str]:
+def spark_options(
+    kafka: Kafka, overrides: Mapping[str, str] | None = None, login: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return options for ``spark.read.format("kafka")``.
 
-    `overrides` are Spark settings that begin with ``kafka.``. They win, so that an operator can set what has no
-    translation. Raises SinkUnfit for a necessary option that has no counterpart in the Java client.
+    Args:
+        kafka: what librdkafka is given.
+        overrides: Spark settings that begin with ``kafka.``. They win, so that an operator can set what has no
+            translation.
+        login: options of the Java client that log in with the tokens of `kafka.oauth_command`.
+
+    Raises:
+        SinkUnfit: a necessary option has no counterpart in the Java client.
+        CredentialUnavailable: a secret cannot be read.
     """
     given = {name: secret.reveal() for name, secret in kafka.options.items()}
     own = {name: value for name, value in (overrides or {}).items() if name.startswith(PREFIX)}
     # By default this client creates a topic that is gone, with the broker's partitions and retention.
     options = {f"{PREFIX}bootstrap.servers": kafka.bootstrap, f"{PREFIX}allow.auto.create.topics": "false"}
-    if kafka.oauth_command and f"{PREFIX}sasl.jaas.config" not in own:
+    if kafka.oauth_command:
+        options[f"{PREFIX}security.protocol"] = "SASL_SSL"
+    if kafka.oauth_command and login is None and JAAS not in own:
         raise SinkUnfit(
-            "kafka.oauth_command has no counterpart in the Kafka client that Spark uses",
+            "kafka.oauth_command runs only on this machine, and the Kafka clients of a Spark cluster run on others",
             hint="set kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config and "
             "kafka.sasl.login.callback.handler.class of the Java client in the sink's `spark` table",
             option="kafka.oauth_command",
         )
     options |= {f"{PREFIX}{name}": value for name, value in given.items() if name in _SAME}
     options |= _sasl(given)
+    options |= {f"{PREFIX}{name}": value for name, value in (login or {}).items()}
     options |= _stores(given)
     for name in given:
         if name.startswith(_CANNOT) and not any(key.startswith(f"{PREFIX}sasl.jaas") for key in own):
@@ -74,7 +88,7 @@ def _sasl(given: Mapping[str, str]) -> dict[str, str]:
     login = _LOGIN.get(mechanism)
     if login is not None:
         user, password = _quoted(given.get("sasl.username", "")), _quoted(given.get("sasl.password", ""))
-        options[f"{PREFIX}sasl.jaas.config"] = f"{login} required username={user} password={password};"
+        options[JAAS] = f"{login} required username={user} password={password};"
     return options
 
 

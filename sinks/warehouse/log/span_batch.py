@@ -81,16 +81,13 @@ class Survey:
     schemas: Mapping[str, tuple[str, ...]]
 
 
-def read_span(
-    spark: SparkSession, kafka_options: Mapping[str, str], span: Span, *, group: str, headers: bool = False
-) -> DataFrame:
+def read_span(spark: SparkSession, kafka_options: Mapping[str, str], span: Span, *, headers: bool = False) -> DataFrame:
     """Return the committed records of a span: topic, partition, offset, key, value, timestamp. Lazy.
 
     Args:
         spark: the session.
-        kafka_options: as `sinks.warehouse.log.java_kafka_options.spark_options` gives them.
+        kafka_options: as `sinks.warehouse.log.kafka_access.KafkaAccess.options` gives them.
         span: must have ranges.
-        group: the consumer group named to the broker, for ACLs and quotas; nothing is committed.
         headers: whether to read the records' headers, too.
     """
     begins: dict[str, dict[str, int]] = {}
@@ -102,7 +99,6 @@ def read_span(
         **_FETCHING,
         **kafka_options,
         "kafka.isolation.level": "read_committed",
-        "kafka.group.id": group,
         "failOnDataLoss": "true",
         "includeHeaders": str(headers).lower(),
         "assign": json.dumps({topic: sorted(map(int, found)) for topic, found in begins.items()}),

@@ -38,15 +38,13 @@ class SpanReader:
 
     Attributes:
         spark: the session.
-        options: from `sinks.warehouse.log.java_kafka_options.spark_options`.
-        group: the consumer group named to the broker.
+        options: as `sinks.warehouse.log.kafka_access.KafkaAccess.options`, called for each read.
         reader: reads small spans; None if Spark reads everything.
         seen: takes the values of the records of small spans, for traces.
     """
 
     spark: SparkSession
-    options: Mapping[str, str] = field(repr=False)
-    group: str
+    options: Callable[[], Mapping[str, str]] = field(repr=False)
     reader: LogReader | None = None
     seen: Callable[[Iterable[bytes | None]], None] | None = None
     _plans: PreparedPlans | None = None
@@ -64,7 +62,7 @@ class SpanReader:
             if records is not None:
                 self._held = span, records
                 return ()
-        raw = span_batch.read_span(self.spark, self.options, span, group=self.group)
+        raw = span_batch.read_span(self.spark, self.options(), span)
         chunks = span_size.chunks(raw, span)
         counts: dict[Partition, int] = {}
         for chunk in chunks:
@@ -78,7 +76,7 @@ class SpanReader:
         A topic without events is left out, so the records are counted here as well. Raises SinkGap.
         """
         only = _part(span, frozenset(topics))
-        found = span_batch.survey(span_batch.read_span(self.spark, self.options, only, group=self.group))
+        found = span_batch.survey(span_batch.read_span(self.spark, self.options(), only))
         span_batch.check_counts(found.records, only)
         return found.schemas
 
@@ -141,7 +139,7 @@ class SpanReader:
         parts = _by_topic(span)
 
         def read(topic: str) -> pa.Table:
-            raw = span_batch.read_span(self.spark, self.options, parts[topic], group=self.group, headers=headers)
+            raw = span_batch.read_span(self.spark, self.options(), parts[topic], headers=headers)
             return reads[topic](raw)
 
         for topic, rows in _in_order({topic: self._pool.submit(read, topic) for topic in reads}):

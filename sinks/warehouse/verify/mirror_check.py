@@ -8,7 +8,7 @@ records (`sinks.warehouse.log.span_batch`), but must not share the driver's fold
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -69,7 +69,7 @@ class Verification:
     spark: SparkSession
     location: Location
     name: str
-    kafka_options: Mapping[str, str] = field(repr=False)
+    kafka_options: Callable[[], Mapping[str, str]] = field(repr=False)
     tables: Sequence[str]
     types: Mapping[str, Mapping[str, str]]
 
@@ -108,9 +108,8 @@ class _Comparing:
 
     def _records(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
         options = {
-            **self._wanted.kafka_options,
+            **self._wanted.kafka_options(),
             "kafka.isolation.level": "read_committed",
-            "kafka.group.id": f"{self._wanted.name}.verify",
             "kafka.max.poll.records": "5000",
             "kafka.max.partition.fetch.bytes": str(4 << 20),
             "failOnDataLoss": "true",

@@ -192,10 +192,10 @@ def test_options_that_contradict_the_command_are_refused(options: str, named: st
     assert f"kafka.options.{named}" in caught.value.message
 
 
-def test_lake_names_that_spark_has_no_such_command() -> None:
+def test_lake_on_a_cluster_names_that_the_command_runs_elsewhere() -> None:
     kafka = parse(_FILE.format(options=""), {}).kafka
 
-    with pytest.raises(SinkUnfit, match=r"kafka\.oauth_command has no counterpart"):
+    with pytest.raises(SinkUnfit, match=r"kafka\.oauth_command runs only on this machine"):
         spark_options(kafka)
     own = {"kafka.sasl.jaas.config": "x"}
     assert spark_options(kafka, own)["kafka.sasl.jaas.config"] == "x"
