@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+FIRST_USER_OID: Final = 16384
+"""FirstNormalObjectId in access/transam.h: types below it are built in and never change."""
 
 
 @dataclass(frozen=True, slots=True)

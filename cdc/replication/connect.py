@@ -12,7 +12,6 @@ import contextlib
 import difflib
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +29,7 @@ from cdc.errors import (
     SourceUnreachable,
     TailraceError,
 )
+from cdc.replication.deadlines import Deadlines
 from cdc.replication.error_mapping import REJECTED, translate, translate_sqlstate
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 APPLICATION_NAME: Final = "cdc"
+_DEADLINES: Final = Deadlines()
 
 SESSION: Final[tuple[str, ...]] = (
     "set datestyle = 'ISO, MDY'",
@@ -194,13 +195,8 @@ def deadline(connection: Connection, seconds: float) -> Iterator[None]:
 
     libpq waits for ever on a link that drops all packets; the capture thread must not.
     """
-    timer = threading.Timer(seconds, sever, [connection])
-    timer.daemon = True
-    timer.start()
-    try:
+    with _DEADLINES.within(seconds, lambda: sever(connection)):
         yield
-    finally:
-        timer.cancel()
 
 
 def _parse(text: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.model.change_records import StreamPosition, TopicBuffer
 from cdc.model.incomplete_record import IncompleteRecords
 from cdc.model.topic_names import message_topic, transaction_topic
-from cdc.model.type_facts import TypeFacts
+from cdc.model.type_facts import FIRST_USER_OID, TypeFacts
 from cdc.progress.restore import recorded_forms
 from cdc.replication import catalog_queries
 from cdc.replication.catalog_watch import CatalogWatch
@@ -74,6 +74,7 @@ class _Catalog:
 
     def __init__(self, sql: Connection) -> None:
         self._sql = sql
+        self._built_in: dict[int, TypeFacts] = {}  # these never change, and most tables have no others
 
     def key_columns(self, oid: int, wanted: Sequence[str]) -> tuple[str, ...]:
         with deadline(self._sql, ANSWER_S):
@@ -88,8 +89,13 @@ class _Catalog:
             return catalog_queries.generated_columns(self._sql, oid)
 
     def types(self, oids: Sequence[int]) -> dict[int, TypeFacts]:
-        with deadline(self._sql, ANSWER_S):
-            return catalog_queries.types(self._sql, oids)
+        unknown = [oid for oid in oids if oid not in self._built_in]
+        found: dict[int, TypeFacts] = {}
+        if unknown:
+            with deadline(self._sql, ANSWER_S):
+                found = catalog_queries.types(self._sql, unknown)
+        self._built_in |= {oid: facts for oid, facts in found.items() if oid < FIRST_USER_OID}
+        return found | {oid: self._built_in[oid] for oid in oids if oid in self._built_in}
 
 
 def assembler_of(

@@ -26,6 +26,7 @@ from cdc.errors import BrokerError, LakeDamaged, SinkGap, SinkStale, SinkUnfit, 
 from cdc.lsn import Lsn
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
+from cdc.model.type_facts import FIRST_USER_OID
 from cdc.telemetry import log
 from sinks.state.table_match import is_name, keeps_nothing, problem, unmatched, warn_of_settings
 from sinks.warehouse.cut_plan import CutSize, begun_again, bytes_max, failed
@@ -55,7 +56,6 @@ from sinks.warehouse.views.meaning.lake_types import stored
 _INDEX_RECORDS: Final = 20_000  # read from the cut index at once; a few hundred bytes each
 _COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
 _PRUNE_EVERY: Final = 64
-_FIRST_USER_OID: Final = 16384  # FirstNormalObjectId in access/transam.h
 _Schemas = Mapping[tuple[str, str], SchemaRecord]
 _ByTopic = Mapping[str, Mapping[str, SchemaRecord]]  # topic -> schema id -> record
 
@@ -438,7 +438,7 @@ def type_name(column: SchemaColumn) -> str:
     """Return a column's type for views: a user's type has a name that says nothing, unless it is an enum."""
     if column.encoding == "json_value":
         return f"{column.type} as a value"  # Spark wrote its text, whose numbers differ from PostgreSQL's
-    if column.type_oid < _FIRST_USER_OID:
+    if column.type_oid < FIRST_USER_OID:
         return column.type
     if column.encoding == "string" and column.type.rpartition(".")[2] == "citext":
         return "citext"

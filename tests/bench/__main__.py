@@ -20,6 +20,7 @@ from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
 from tests.bench.cache import measure_cache
 from tests.bench.debezium import measure_debezium
+from tests.bench.estate import measure_estate
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
@@ -51,10 +52,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
     only = (
         *("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify"),
-        *("outbox", "routing", "pruner", "views", "view-freshness", "tpch", "debezium", "sizing"),
+        *("outbox", "routing", "pruner", "views", "view-freshness", "tpch", "debezium", "sizing", "estate"),
     )
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
+    parser.add_argument("--tables", type=int, default=10_000, help="of the estate")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
     parser.add_argument("--orders", type=int, default=50_000, help="documents of the view that is searched")
     options = parser.parse_args()
@@ -80,6 +82,8 @@ def main() -> int:
             result["debezium"] = measure_debezium(stack, Path(folder), options.rows, options.seconds)
         if options.only == "sizing":
             result["sizing"] = measure_sizing(stack, Path(folder), (10, 500, 2000))
+        if options.only == "estate":
+            result["estate"] = measure_estate(stack, Path(folder), (10, options.tables))
         if options.only in {None, "snapshot"}:
             result["snapshot"] = measure_snapshot(stack, Path(folder), 2 * options.rows)
         if options.only in {None, "lake"}:

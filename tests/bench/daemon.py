@@ -47,8 +47,8 @@ def safety(config: Path) -> dict[str, object]:
 class BenchDaemon:
     """`cdc run` on a configuration; use as a context manager."""
 
-    def __init__(self, config: Path) -> None:
-        self._config = config
+    def __init__(self, config: Path, *, start_s: float = 120) -> None:
+        self._config, self._start_s = config, start_s
         self._url = f"http://{load(config, {}).http.listen}/status"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -57,7 +57,7 @@ class BenchDaemon:
         command = [sys.executable, "-m", "cdc", "run", "-c", str(self._config)]
         with log:
             self._process = subprocess.Popen(command, stderr=log, stdout=log)
-        self.wait_for(lambda status: status["state"] in {"RUNNING", "CATCHING_UP"}, 120)
+        self.wait_for(lambda status: status["state"] in {"RUNNING", "CATCHING_UP"}, self._start_s)
         return self
 
     def __exit__(
