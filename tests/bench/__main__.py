@@ -45,8 +45,7 @@ _SERVERS = {
 }
 
 
-def main() -> int:
-    """Run the selected measurements and print one JSON document."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
@@ -59,7 +58,12 @@ def main() -> int:
     parser.add_argument("--tables", type=int, default=10_000, help="of the estate")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
     parser.add_argument("--orders", type=int, default=50_000, help="documents of the view that is searched")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Run the selected measurements and print one JSON document."""
+    options = _parser().parse_args()
     result: dict[str, object] = {
         "machine": {
             "cpus": os.cpu_count(),
