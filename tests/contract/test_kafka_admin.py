@@ -150,7 +150,10 @@ def test_one_refused_topic_does_not_keep_the_others_from_being_created(kafka: Br
     assert admin.describe([good.topic])[good.topic] is not None
 
 
-def test_many_topics_are_created_and_described_together(kafka: Broker, topic_prefix: str) -> None:
+def test_many_topics_are_created_and_described_together(
+    kafka: Broker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdc.kafka.admin.DESCRIBE_TOPICS_MAX", 25)
     admin = TopicAdmin(settings_of(kafka))
     specs = [
         TopicSpec(topic=f"{topic_prefix}-{number}", partition_count=1, replication_factor=1) for number in range(60)
@@ -159,6 +162,7 @@ def test_many_topics_are_created_and_described_together(kafka: Broker, topic_pre
     admin.create(specs)
     found = admin.describe([*(spec.topic for spec in specs), f"{topic_prefix}-missing"])
 
+    assert list(found) == [*(spec.topic for spec in specs), f"{topic_prefix}-missing"]
     assert [topic for topic, facts in found.items() if facts is None] == [f"{topic_prefix}-missing"]
 
 
