@@ -14,7 +14,7 @@ from cdc.model.topic_names import data_topic, schema_topic
 from cdc.overview.log_access import ANSWER_S, LogAccess
 from cdc.progress.bounded_reader import BoundedReader
 from cdc.progress.record_format import decode_schema
-from cdc.progress.recorded_catalog import RecordedCatalog, recorded_catalog
+from cdc.progress.recorded_catalog import CatalogFollower, RecordedCatalog
 from cdc.telemetry.capture_status import ddl_document
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ ShownState: TypeAlias = Literal["captured", "snapshot", "left_out", "gone"]
 STATES: Final = ("all", "captured", "snapshot", "left_out", "gone")
 _FRESH_S: Final = 3.0  # several requests of one page read Kafka once
 
+_FOLLOWED_S: Final = 3600.0  # Kafka keeps the deletion of a key for a day: after a longer pause all is read again
+
 
 @dataclass(slots=True)
 class _Known:
@@ -34,10 +36,11 @@ class _Known:
     schemas: dict[str, dict[str, SchemaRecord]] = field(default_factory=dict)
     next_offset: int = 0
     catalog: RecordedCatalog = field(default_factory=lambda: RecordedCatalog(None, {}, {}))
+    follower: CatalogFollower | None = None
 
 
 class KnownTables:
-    """Reads schemas and the recorded catalog; only new schemas are read again. Thread-safe."""
+    """Reads schemas and the recorded catalog; only what is new is read again. Thread-safe."""
 
     def __init__(self, config: Config, log: LogAccess, clock: Clock, left_out: Callable[[], Sequence[LeftOut]]) -> None:
         self._name = config.name
@@ -133,11 +136,14 @@ class KnownTables:
             now_s = self._clock.monotonic_s()
             if now_s - self._read_s < _FRESH_S:
                 return self._known
+            if now_s - self._read_s > _FOLLOWED_S:
+                self._known.follower = None
             with self._access.reader() as reader:
                 bounded = BoundedReader(reader, ANSWER_S)
                 try:
                     self._read_schemas(bounded)
-                    self._known.catalog = recorded_catalog(bounded, self._name)
+                    self._known.follower = self._known.follower or CatalogFollower(self._name)
+                    self._known.catalog = self._known.follower.look(bounded)
                 except TopicMismatch:
                     self._known = _Known()
             self._read_s = self._clock.monotonic_s()

@@ -41,6 +41,40 @@ def recorded_catalog(reader: TopicReader, name: str) -> RecordedCatalog:
     return _catalog({key: value for key, (_, value) in reader.last_records(topic).items()}, name)
 
 
+class CatalogFollower:
+    """Follows the recorded catalog: each look reads only what is new since the one before. One thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._partition = (progress_topic(name), 0)
+        self._scope = catalog_key(name)
+        self._prefixes = (table_key(name, ""), accepted_key(name, ""))
+        self._at = 0
+        self._records: dict[bytes, bytes] = {}
+        self._catalog = RecordedCatalog(None, {}, {})
+
+    def look(self, reader: TopicReader) -> RecordedCatalog:
+        """Return the catalog as it is now. Raises what `recorded_catalog` raises."""
+        low, high = reader.end_offsets([self._partition[0]])[self._partition]
+        if self._at > high:  # the topic was made again
+            self._at, self._records = 0, {}
+        changed = self._at == 0
+        for batch in reader.read({self._partition: max(low, self._at)}, {self._partition: high}):
+            for record in batch:
+                key = record.key
+                if key is None or not (key == self._scope or key.startswith(self._prefixes)):
+                    continue
+                changed = True
+                if record.value is None:
+                    self._records.pop(key, None)
+                else:
+                    self._records[key] = record.value
+        self._at = high
+        if changed:
+            self._catalog = _catalog(self._records, self._name)
+        return self._catalog
+
+
 class Acceptances:
     """Follows acceptances while capture runs. One thread."""
 
