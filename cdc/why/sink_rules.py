@@ -9,6 +9,7 @@ from cdc.model.run_state import State
 from cdc.model.sink_report import STUCK, needs_operator
 from cdc.model.units import duration
 from cdc.why.cause import Cause, Level
+from cdc.why.error_codes import CREDENTIAL, code_of
 from cdc.why.evidence import Evidence, Failure, SinkEvidence
 
 LAG_S: Final = 30.0
@@ -142,7 +143,9 @@ def _stuck(sink: SinkEvidence) -> Cause:
 def _waiting(evidence: Evidence, sink: SinkEvidence) -> Iterator[Cause]:
     cause = sink.cause or Failure("", f"sink {sink.name} waits ({sink.reason})")
     if cause.error in _BROKER:
-        if evidence.kafka.answers and cause.error != "CaptureNotStarted":
+        if evidence.kafka.answers and code_of(cause) == CREDENTIAL:
+            yield _cause(sink, CREDENTIAL, cause.message, hint=cause.hint)
+        elif evidence.kafka.answers and cause.error != "CaptureNotStarted":
             says = f"sink {sink.name} cannot reach Kafka, but this machine can: {cause.message}"
             yield _cause(sink, "broker-unreachable", says, hint=cause.hint)
         elif cause.error == "CaptureNotStarted":
@@ -164,12 +167,15 @@ def _store(sink: SinkEvidence, cause: Failure) -> Cause:
     """Name the store's fault: a worker that waits for it does not say whether it answers others."""
     store = sink.store
     if store is None or not store.answers:
-        message = store.failure.message if store is not None and store.failure is not None else cause.message
+        failure = (store.failure if store is not None else None) or cause
+        for one in (cause, failure):
+            if code_of(one) == CREDENTIAL:
+                return _cause(sink, CREDENTIAL, one.message, hint=one.hint)
         return _cause(
             sink,
             "store-unreachable",
             f"the store of sink {sink.name} does not answer",
-            facts=[message],
+            facts=[failure.message],
             hint="start the store, or check its url and the network; the sink then continues by itself",
         )
     full = _lacks_space(sink)

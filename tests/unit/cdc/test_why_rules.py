@@ -63,6 +63,14 @@ def test_cause_that_the_evidence_shows_is_named_first(scene: str) -> None:
     assert first.document()["page"].startswith("docs/howto/")
 
 
+def test_password_that_only_this_command_lacks_is_a_risk_while_capture_runs() -> None:
+    running, down = (find_causes(EVERY[f"no password for {of}"][1])[0] for of in ("this command", "the source"))
+
+    assert (running.level, down.level) == (Level.RISK, Level.STOPPED)
+    assert "capture still follows the log" in running.evidence
+    assert running.says.endswith("source.password_command: aws failed with exit code 1")
+
+
 def test_every_declared_cause_has_a_scene() -> None:
     assert {code for code, _ in EVERY.values()} == {kind.code for kind in KINDS}
 
@@ -266,3 +274,17 @@ def test_kafka_that_another_collector_has_read_counts_as_slow_and_not_as_down() 
 
     assert [one.code for one in find_causes(down)] == ["broker-unreachable"]
     assert [(one.code, one.level) for one in find_causes(slow)] == [("broker-slow", Level.RISK)]
+
+
+def test_sink_that_capture_reports_is_not_also_unread_while_kafka_is_down() -> None:
+    config = parse('name = "shop"\n[source]\ndsn = "dbname=shop"\n[kafka]\nbootstrap = "127.0.0.1:1"\n', {})
+    found: dict[str, Any] = {
+        evidence_of.KAFKA: KafkaEvidence(failure=failure("BrokerUnreachable")),
+        evidence_of.CAPTURE: replace(RUNNING, sinks={"fast": {"state": "RUNNING"}}),
+        evidence_of.SOURCE: SOURCE,
+    }
+    late = dict.fromkeys(("sink fast", "sink other"), "no answer within 8 s")
+
+    unread = gathering._assembled(config, ManualClock(), found, dict(late)).unread
+
+    assert set(late) & set(unread) == {"sink other"}
