@@ -203,6 +203,11 @@ def deadline(connection: Connection, seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
+def check_dsn(dsn: Secret) -> None:
+    """Raise ConfigError for a connection string that libpq does not accept. Reads no file and runs no command."""
+    _parse(dsn.reveal())
+
+
 def _parse(text: str) -> dict[str, str]:
     if not text.strip():
         raise ConfigError("source.dsn is empty", hint=f"expected {_FORMS}")
