@@ -68,7 +68,7 @@ def gather(
     for name, settings in config.sinks.items():
         jobs[f"sink {name}"] = partial(read_sink, config, name, clock)
         if isinstance(settings, Applied):
-            jobs[f"store of {name}"] = partial(read_store, config, name)
+            jobs[f"store of {name}"] = partial(read_store, config, name, clock)
         elif isinstance(settings, Warehouse):
             jobs[f"lake {name}"] = partial(read_lake, config, name, clock)
     found, unread = _run(jobs, clock, within_s)

@@ -419,6 +419,8 @@ class SinkRunner:
         return done
 
     def _report_lag(self, now_s: float) -> None:
+        if not self._has_assignment:
+            return  # the lag is unknown, not 0, while the store or Kafka keeps the worker from its partitions
         still = self._away is not None or self._pause is not None
         self._still_s = (self._still_s or now_s) if still else None
         lag = lag_of(

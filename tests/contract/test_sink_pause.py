@@ -12,9 +12,9 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.config.load import parse
 from cdc.config.settings import Config
-from cdc.errors import SinkBehind, SinkBusy
+from cdc.errors import SinkBehind, SinkBusy, SinkUnreachable
 from cdc.model.topic_names import sink_group
-from sinks.contract import Change, Outcome
+from sinks.contract import Change, Outcome, Topic
 from sinks.operate.sink_view import SinkViewer
 from sinks.runner.key_queues import Bounds
 from sinks.state.exclusive import claimed
@@ -92,6 +92,22 @@ def test_lag_of_a_slow_sink_counts_the_records_that_it_has_not_read_yet(rig: Sin
         store.goes_on.set()
         rig.until_level()
         until(lambda: worker.told.lag.records == 0, "nothing is left")
+
+
+def test_lag_is_unknown_and_not_0_while_a_worker_cannot_take_its_partitions(rig: SinkRig) -> None:
+    rig.fill(50)
+
+    with rig.worker(_ClosedStore()) as worker:
+        assert isinstance(worker.ended(), SinkUnreachable)
+
+    assert worker.told.history == []
+
+
+class _ClosedStore(MemoryTarget):
+    """Cannot be opened."""
+
+    def open(self, topics: Sequence[Topic]) -> None:
+        raise SinkUnreachable("the store does not answer")
 
 
 class _HeldStore(MemoryTarget):

@@ -21,6 +21,7 @@ from cdc.why.evidence import (
     SnapshotEvidence,
     StartEvidence,
 )
+from cdc.why.reach import reach_urls
 from cdc.why.rules import concerning, find_causes, is_healthy
 from tests.fixtures.capture.why_scenes import (
     CACHE,
@@ -288,3 +289,33 @@ def test_sink_that_capture_reports_is_not_also_unread_while_kafka_is_down() -> N
     unread = gathering._assembled(config, ManualClock(), found, dict(late)).unread
 
     assert set(late) & set(unread) == {"sink other"}
+
+
+def test_sink_that_waits_without_an_error_says_for_what_in_words() -> None:
+    (cause,) = find_causes(of_sink(state="WAITING", reason="tables"))
+
+    assert cause.says == "sink cache waits: its tables are not captured, or its views not published, yet"
+
+
+def test_address_of_a_store_says_whether_its_name_network_or_port_is_wrong() -> None:
+    found = [find_causes(EVERY[of][1])[0] for of in ("name of a store", "store that does not run")]
+
+    assert found[0].says == "the host name of the store of sink cache does not resolve: cache:6379"
+    assert found[1].evidence[0] == "TCP connection to cache:6379: refused, no program listens there"
+    assert found[1].hint.startswith("start the store")
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://127.0.0.1:1/0", "127.0.0.1:1"),
+        ("http://127.0.0.1:1/", "127.0.0.1:1"),
+        ("https://[::1]:1", "::1:1"),
+        ("redis://nothing.invalid", "nothing.invalid:6379"),
+    ],
+)
+def test_address_of_a_store_is_read_from_its_url(url: str, address: str) -> None:
+    (found,) = reach_urls(url, ManualClock())
+
+    assert found.address == address
+    assert found.outcome in {"refused", "unresolved", "unreachable"}
