@@ -30,7 +30,9 @@ _END_S: Final = 1.0  # from the end of the output to the end of the process
 BY_HAND: Final = (
     "run the command by hand as the user of this process; its output is not shown here, because it may be the secret"
 )
-FILE_UNREADABLE: Final = "let the user of this process read the file; it is read again for each connection"
+FILE_UNREADABLE: Final = (
+    "write the secret into the file, readable for the user of this process; it is read again for each connection"
+)
 
 
 class Changing(Secret):
