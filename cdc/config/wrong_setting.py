@@ -1,6 +1,6 @@
 """Explains msgspec's errors about a configuration: the key in TOML's form, and a hint with what is accepted. Pure.
 
-Msgspec writes `$.sinks[...].mode` for every sink; the sink is found by looking for the key.
+Msgspec writes `$.sinks[...].mode` for every sink, and so for receivers; the one that is meant is found by its key.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from cdc.config.notify_settings import Notify
 from cdc.config.section import section_of
 from cdc.config.settings import Config, Sink
 
@@ -19,7 +20,7 @@ _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$
 _MISSING: Final = re.compile(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?")
 _AT: Final = re.compile(r"(.+) - at `\$\.?(.*)`")
 _CHOICE: Final = re.compile(r"Invalid enum value '(.*)'")
-_ANY_SINK: Final = "sinks[...]"
+_TABLES: Final = {"sinks[...]": "sinks", "notify[...]": "notify"}
 _FEW: Final = 16  # as many keys fit into a hint
 _EVERYWHERE: Final = "docs/reference/config.md lists every key"
 
@@ -48,22 +49,25 @@ def _key(section: str, key: str) -> str:
 
 
 def _named(section: str, key: str, raw: Mapping[str, Any], *, value: str | None = None) -> tuple[str, str]:
-    """Return the section with the name of its sink, if only one sink can be meant, and the kind of that sink."""
-    if section != _ANY_SINK or not isinstance(raw.get("sinks"), Mapping):
+    """Return the section with the name of its sink or receiver, if only one can be meant, and the kind of that."""
+    group = _TABLES.get(section, "")
+    if not isinstance(raw.get(group), Mapping):
         return section, ""
-    tables = {name: table for name, table in raw["sinks"].items() if isinstance(table, Mapping) and key in table}
+    tables = {name: table for name, table in raw[group].items() if isinstance(table, Mapping) and key in table}
     if value is not None:
         tables = {name: table for name, table in tables.items() if table[key] == value}
     if len(tables) != 1:
         return section, ""
     ((name, table),) = tables.items()
-    return f"sinks.{name}", str(table.get("kind", ""))
+    return f"{group}.{name}", str(table.get("kind", ""))
 
 
 def _types(section: str, sink: str) -> Iterator[type[Any]]:
     """Return the types that a section may have."""
     if not section:
         yield Config
+    elif section.startswith("notify"):
+        yield Notify
     elif sink:
         yield from (one for one in get_args(Sink) if getattr(one, "__struct_config__").tag == sink)  # noqa: B009
     else:

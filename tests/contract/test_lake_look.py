@@ -421,19 +421,6 @@ def test_columns_that_begin_with_an_underscore_are_the_table_s_own(tmp_path: Pat
     assert found.changes[0].after == {"_id": 7, "status": None, "total": None, "note": None}
 
 
-def test_unknown_table_of_a_history_is_answered_with_names_that_the_command_accepts(tmp_path: Path) -> None:
-    lake = orders_lake(tmp_path)
-    lake.write("mirror/public.orders", pa.table({"id": [7]}))
-    lake.write("mirror/public.others", pa.table({"id": [7]}))
-    manifest = lake.publish()
-
-    with pytest.raises(UsageError) as caught:
-        history_of(Lake(tmp_path), manifest, "ordres", ["7"])
-
-    assert caught.value.hint == "did you mean public.orders? known names: public.orders"
-    history_of(Lake(tmp_path), manifest, "public.orders", {"id": 7})
-
-
 def test_values_that_name_more_than_one_row_are_no_key(tmp_path: Path) -> None:
     lake = orders_lake(tmp_path)
     lake.write("mirror/public.orders", pa.table({"id": [7, 7]}))

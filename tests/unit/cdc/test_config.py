@@ -53,6 +53,7 @@ mode = "value"
         ('[encode]\nformat = "xml"\n', "encode.format: unknown value 'xml'", "expected one of json, flat, avro"),
         (_SINKS.format(one='mode = "hsh"'), "sinks.one.mode: unknown value 'hsh'", "did you mean hash?"),
         (_SINKS.format(one='modus = "hash"'), "unknown key sinks.one.modus", "did you mean mode?"),
+        ('[notify.ops]\nkind = "slak"\n', "notify.ops.kind: unknown value 'slak'", "did you mean slack?"),
         (_SINKS.format(one='parallel = "4"'), "sinks.one.parallel: Expected `int`", ""),
     ],
 )
