@@ -22,6 +22,7 @@ setup: $(VENV)/ready ## create the virtual environment, every package by hash
 $(VENV)/ready: constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Tailrace needs Python >= 3.11, this is %d.%d; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing packages into $(VENV); this takes a minute or two, once ..."
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r constraints.txt
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

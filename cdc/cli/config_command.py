@@ -41,6 +41,7 @@ def check_command(config_path: Path | None, as_json: bool) -> None:
     """
     from cdc.config.environment import overrides, unknown_variables
     from cdc.config.shown import read_raw
+    from cdc.replication.connect import check_dsn
 
     file = config_file(config_path)
     raw = read_raw(file)
@@ -48,7 +49,7 @@ def check_command(config_path: Path | None, as_json: bool) -> None:
     if not as_json:
         for variable, near in unknown:
             output.note(f"warning: {unknown_text(variable, near)}")
-    load(file, os.environ)
+    check_dsn(load(file, os.environ).source.dsn)
     given = overrides(raw, os.environ)
     if as_json:
         output.show_json(

@@ -119,7 +119,8 @@ def _run(screen: DevScreen, signals: DevSignals, options: _Options) -> int:
             own = _own_database(screen, owned, options)
             owned.keep_data(keep=options.keep or owned.has_data)
             last_words = _last_words(owned, own, options.stack)
-            in_order = _work(screen, DevSession(owned, parts, rate=options.rate, own=own), keeps=owned.keeps_data)
+            session = DevSession(owned, parts, rate=options.rate, own=own, program=_program())
+            in_order = _work(screen, session, keeps=owned.keeps_data)
             owned.hurries = not in_order
             signals.ignored = not (in_order and owned.keeps_data)  # the end of servers that keep no data is quick
             screen.doing("stopping the servers")
@@ -136,7 +137,7 @@ def _work(screen: DevScreen, session: DevSession, *, keeps: bool) -> bool:
     try:
         with DownloadBars() as bars:
             session.start(bars, screen.doing)
-        screen.addresses(session, _program(), keeps=keeps)
+        screen.addresses(session, session.program, keeps=keeps)
         _watch(screen, session)
     except KeyboardInterrupt:
         screen.close()

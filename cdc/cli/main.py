@@ -112,6 +112,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()  # the help as it is, on stderr: `show_error` would escape its line ends
+        return EXIT_USAGE
     except click.ClickException as error:
         output.show_error(_usage(error), as_json="--json" in given)
         return EXIT_USAGE

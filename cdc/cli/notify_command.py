@@ -23,9 +23,9 @@ def group() -> None:
 @config_option
 @json_option
 def test_command(name: str | None, config_path: Path | None, as_json: bool) -> int:
-    """Send a test message to the receiver NAME (default: to all), and show the answer.
+    """Send a test message to the receiver NAME (default: all).
 
-    A receiver of kind heartbeat gets one of its requests.
+    The command shows the answer. A receiver of kind heartbeat gets one of its requests.
     """
     from cdc.notify.notifier import Receiver, new_id
     from cdc.notify.post import NotDelivered

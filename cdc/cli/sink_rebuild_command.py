@@ -64,7 +64,7 @@ def rebuild_command(
 @config_option
 @json_option
 def rollback_command(name: str, tables: tuple[str, ...], config_path: Path | None, as_json: bool) -> None:
-    """Switch the search sink NAME back to the indices before the rebuild.
+    """Switch the search sink NAME back to its former indices.
 
     The old indices are first brought up to date. Run it again to return to the new ones.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from cdc.clock import SystemClock
 from cdc.config.settings import Config
 from cdc.errors import EXIT_FAILED, EXIT_OK, CutNotReached, TopicMismatch, UsageError
 from cdc.model import units
+from cdc.model.signal_record import NO_MATCH
 
 if TYPE_CHECKING:
     from cdc.control.requests import SnapshotRequest
@@ -225,7 +227,7 @@ def _send(config: Config, request: SnapshotRequest, *, no_wait: bool, as_json: b
             output.show_json({"offset": offset, "answer": _answer(answer)})
             return code
         if not as_json:
-            _print_answer(outcome.action, answer)
+            _print_answer(outcome.action, answer, view.records)
         if follow and answer.done:
             numbers = {name: view.records[name].number for name in answer.done if name in view.records}
             code = max(code, _follow(config, view, numbers, as_json=as_json))
@@ -236,11 +238,14 @@ def _send(config: Config, request: SnapshotRequest, *, no_wait: bool, as_json: b
         return code
 
 
-def _print_answer(action: str, answer: SignalAnswer) -> None:
+def _print_answer(action: str, answer: SignalAnswer, known: Iterable[str]) -> None:
     for name in answer.done:
         (output.note if action == "snapshot.start" else output.done)(f"{name}: {_DONE[action]}")
     for name, why in answer.refused.items():
-        output.refused(f"{name}: {why}" if name else why)
+        named = [table for table in known if table.partition(".")[2] == name]
+        near = (named or get_close_matches(name, list(known), n=1)) if why == NO_MATCH else []
+        meant = f"; did you mean {near[0]}?" if near else ""
+        output.refused(f"{name}: {why}{meant}" if name else why)
 
 
 def _follow(config: Config, view: SnapshotView, numbers: Mapping[str, int], *, as_json: bool) -> int:

@@ -70,7 +70,7 @@ def export_command(file: Path, config_path: Path | None, as_json: bool) -> None:
 @config_option
 @json_option
 def import_command(file: Path, dry_run: bool, yes: bool, config_path: Path | None, as_json: bool) -> None:
-    """Let capture continue on the cluster of the configuration from the state in FILE.
+    """Let capture continue on the configured cluster, from FILE.
 
     The command reads all copied topics and compares them with the digests in FILE. It refuses unless every topic is a
     complete copy, and the slot still has everything after the position. Then it writes the position in one transaction.

@@ -26,8 +26,12 @@ TIMEOUT_S: Final = 15.0
 OUTPUT_BYTES_MAX: Final = 64 << 10  # tokens have a few kilobytes
 _READ_BYTES: Final = 8 << 10
 _END_S: Final = 1.0  # from the end of the output to the end of the process
-_BY_HAND: Final = (
+# `cdc why` recognises a failed file or command by these hints, because each server's error wraps its own.
+BY_HAND: Final = (
     "run the command by hand as the user of this process; its output is not shown here, because it may be the secret"
+)
+FILE_UNREADABLE: Final = (
+    "write the secret into the file, readable for the user of this process; it is read again for each connection"
 )
 
 
@@ -68,7 +72,7 @@ class FileSecret(Changing):
         try:
             text = Path(self._value).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CredentialUnavailable(f"{self.key}: {unreadable(error)}") from None
+            raise CredentialUnavailable(f"{self.key}: {unreadable(error)}", hint=FILE_UNREADABLE) from None
         if self._first_line:
             return text.splitlines()[0] if text else ""
         return text.rstrip("\r\n")
@@ -92,6 +96,10 @@ class CommandSecret(Changing):
             raise _failed(self.key, self._command, f"printed {lines} lines; expected one")
         return text
 
+    def within(self, timeout_s: float) -> CommandSecret:
+        """Return the same command with another time limit."""
+        return CommandSecret(self._command, self.key, timeout_s=timeout_s)
+
 
 class Dsn(Secret):
     """A connection string whose password is read for each connection."""
@@ -112,6 +120,13 @@ class Dsn(Secret):
 def with_text(dsn: Secret, text: str) -> Secret:
     """Return a DSN with another connection string and the same password."""
     return Dsn(text, dsn.password) if isinstance(dsn, Dsn) else Secret(text)
+
+
+def in_time(dsn: Secret, timeout_s: float) -> Secret:
+    """Return a DSN whose password command, if it has one, is ended after `timeout_s`."""
+    if isinstance(dsn, Dsn) and isinstance(dsn.password, CommandSecret):
+        return Dsn(dsn.reveal(), dsn.password.within(timeout_s))
+    return dsn
 
 
 def output_of(command: Sequence[str], key: str, *, timeout_s: float = TIMEOUT_S) -> str:
@@ -176,4 +191,4 @@ def _read(process: subprocess.Popen[bytes], ends_s: float) -> tuple[bytes, bool]
 
 
 def _failed(key: str, command: Sequence[str], why: str) -> CredentialUnavailable:
-    return CredentialUnavailable(f"{key}: {command[0]} {why}", hint=_BY_HAND)  # its arguments may hold a secret
+    return CredentialUnavailable(f"{key}: {command[0]} {why}", hint=BY_HAND)  # its arguments may hold a secret

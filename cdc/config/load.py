@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, get_origin, get_type_hints
@@ -28,6 +27,7 @@ from cdc.config.section import section_of
 from cdc.config.settings import Config, Kafka, Warehouse
 from cdc.config.sink_plugins import with_plugin
 from cdc.config.source_settings import Source
+from cdc.config.wrong_setting import explained
 from cdc.errors import ConfigError, CredentialUnavailable
 
 _WITH_OPTIONS: Final = ("kafka", "registry")
@@ -36,8 +36,6 @@ _COMMAND_SUFFIX: Final = "_command"
 _TOKEN_FILE: Final = "token_file"  # noqa: S105 - object stores have options with this name, and their value is a path
 _COMPACTION_LAG_S: Final = 86_400  # `cdc.publish.topic_rules.COMPACTION_LAG_MS`
 _PORT_MAX: Final = 65535
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?")
-_FEW: Final = 16  # as many keys fit into a hint
 _OF_OAUTH: Final = {"sasl.mechanism": "oauthbearer", "sasl.mechanisms": "oauthbearer", "security.protocol": "sasl_"}
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 SINK_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -91,7 +89,8 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
     try:
         config = msgspec.convert(raw, Config, dec_hook=_decode_special, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(str(error))}", hint=_keys_there(str(error))) from None
+        text, hint = explained(str(error), raw)
+        raise ConfigError(f"{where}: {text}", hint=hint) from None
     _check(config, where)
     return _with_token(_with_password(outbox_check.checked(config, where), environ))
 
@@ -228,36 +227,6 @@ def _decode_special(kind: type, value: object) -> object:
     if not isinstance(value, str):
         raise TypeError("Expected `str`")  # msgspec converts it to a ValidationError that names the key
     return Secret(value)
-
-
-def _explain(message: str) -> str:
-    """Rewrite a message of msgspec with TOML keys: `$.kafka.partitions` becomes `kafka.partitions`."""
-    match = _UNKNOWN.fullmatch(message)
-    if match:
-        return f"unknown key {f'{match[2]}.' if match[2] else ''}{match[1]}"
-    match = re.fullmatch(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?", message)
-    if match:
-        return f"{f'{match[2]}.' if match[2] else ''}{match[1]} is missing; it has no default"
-    match = re.fullmatch(r"(.+) - at `\$\.?(.*)`", message)
-    return f"{match[2]}: {match[1]}" if match else message
-
-
-def _keys_there(message: str) -> str:
-    """Return a hint for an unknown key: the nearest known key, or all keys of a small section."""
-    match = _UNKNOWN.fullmatch(message)
-    everywhere = "docs/reference/config.md lists every key"
-    if match is None:
-        return everywhere
-    section = match[2] or ""
-    kind = section_of(_keys_of(Config).get(section)) if section else Config
-    if kind is None:
-        return everywhere
-    names = [field.encode_name for field in msgspec.structs.fields(kind)]
-    near = get_close_matches(match[1], names, n=1)
-    if not near and len(names) > _FEW:
-        return everywhere
-    said = f"did you mean {near[0]}?" if near else f"{section or 'the file'} has {', '.join(names)};"
-    return f"{said} {everywhere}"
 
 
 def _check(config: Config, where: str) -> None:

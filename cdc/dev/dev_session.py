@@ -46,11 +46,17 @@ _HEALTHY_S: Final = 60.0  # a run of this length resets the pause
 class DevSession:
     """One run. Call `start` once, then `sample` again and again, then `stop`. Not thread-safe."""
 
-    def __init__(self, owned: OwnedStack, parts: Parts, *, rate: float, own: OwnDatabase | None = None) -> None:
-        """`own` is the user's own database; without it the session creates the shop, with `rate` changes a second."""
+    def __init__(
+        self, owned: OwnedStack, parts: Parts, *, rate: float, own: OwnDatabase | None = None, program: str = "cdc"
+    ) -> None:
+        """`own` is the user's own database; without it the session creates the shop, with `rate` changes a second.
+
+        `program` is how another terminal calls `cdc`.
+        """
         self.owned = owned
         self.parts = parts
         self.own = own
+        self.program = program
         self.token = ""
         self.address = ""
         self._rate = rate
@@ -166,7 +172,7 @@ class DevSession:
         down = {server.name: server for server in self.owned.stack.servers if server.pid is None}
         happened = [
             f"{name} has ended; the other parts wait for it\nlog: {server.log}\n"
-            f"start it again: cdc local up {name} --stack {self.owned.stack.name}"
+            f"start it again: {self.program} local up {name} --stack {self.owned.stack.name}"
             for name, server in down.items()
             if name not in self._down
         ]

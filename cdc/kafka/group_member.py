@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, Message
@@ -210,6 +211,24 @@ class GroupConsumer:
             if self._clock.monotonic_s() > ends_s:
                 raise BrokerUnreachable(f"cannot read {place[0]}-{place[1]} from another offset", topic=place[0])
             self._clock.wait(never, _SEEK_AGAIN_S)
+
+    def ends(self, places: Iterable[TopicPartition], ask_s: float) -> dict[TopicPartition, int]:
+        """Return the ends of partitions, as far as known. Raises nothing.
+
+        With `ask_s`, the broker is asked and has that many seconds. With 0, they are those of the last fetch, which
+        does not know of later records in partitions that are paused.
+        """
+        if ask_s > 0:
+            asked = [PartitionOffset(*place, _LATEST) for place in places]
+            answer, _ = attempt(lambda: self._consumer.offsets_for_times(asked, ask_s))
+            answered = [one for one in answer or [] if one.error is None]
+            return {(one.topic, one.partition): one.offset for one in answered if one.offset >= 0}
+        found: dict[TopicPartition, int] = {}
+        for place in places:
+            last, _ = attempt(partial(self._consumer.get_watermark_offsets, PartitionOffset(*place), cached=True))
+            if last is not None and last[1] >= 0:
+                found[place] = last[1]
+        return found
 
     def close(self) -> None:
         """Leave the group, which revokes its partitions. May be called twice."""

@@ -23,7 +23,7 @@ from cdc.errors import CredentialUnavailable
 
 _PRINCIPAL: Final = "tailrace"  # librdkafka requires one; the broker takes it from the token
 _JWT_PARTS: Final = 3
-_HINT: Final = 'expected {"token": "...", "lifetime_s": 900}, expires_at instead of lifetime_s, or a JSON Web Token'
+FORMS: Final = 'expected {"token": "...", "lifetime_s": 900}, expires_at instead of lifetime_s, or a JSON Web Token'
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +105,4 @@ def _claims(token: str) -> Mapping[str, Any]:
 
 
 def _wrong(key: str, why: str) -> CredentialUnavailable:
-    return CredentialUnavailable(f"{key}: the command {why}", hint=_HINT)
+    return CredentialUnavailable(f"{key}: the command {why}", hint=FORMS)

@@ -100,7 +100,9 @@ class TransactionalProducer:
         self._serve(doing)
         if self.suspicious is not None:
             raise OutcomeUnknown(
-                f"cannot {doing}: the producer must be replaced first: {self.suspicious}", transactional_id=self._id
+                f"cannot {doing}: Kafka failed to answer, so a new producer must take over: {self.suspicious}",
+                hint="no action is required: that happens by itself when Kafka answers",
+                transactional_id=self._id,
             )
         self._call(doing, self._producer.begin_transaction)
 

@@ -14,6 +14,7 @@ import msgspec
 SIGNALS_VERSION: Final = 1
 ANSWERS_KEPT: Final = 50
 NAMES_KEPT: Final = 5000  # in all answers: at most a megabyte, far below the limit of the topic
+NO_MATCH: Final = "no captured table matches"  # why a pattern is refused; `cdc snapshot` adds the closest name
 
 
 class SignalAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from cdc.model import units
+from cdc.model.wait_reason import reason_text
 from cdc.overview.levels import LEVELS, Level, level_of
-from cdc.overview.sink_facts import SinkFacts, reason_text
+from cdc.overview.sink_facts import SinkFacts
 
 Severity: TypeAlias = Literal["page", "ticket"]
 """page: act now. ticket: act within a working day. As in `cdc.telemetry.alert_rule`."""

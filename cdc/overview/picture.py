@@ -9,11 +9,12 @@ from typing import Any, Final
 from cdc import __version__
 from cdc.lsn import Lsn
 from cdc.model import units
+from cdc.model.wait_reason import reason_text
 from cdc.model.weak_setting import unaccepted
 from cdc.overview.attention import attention_of
 from cdc.overview.levels import Level, level_of, worst
 from cdc.overview.places import Places, SinkPlace
-from cdc.overview.sink_facts import SinkFacts, reason_text
+from cdc.overview.sink_facts import SinkFacts
 
 SNAPSHOTS_SHOWN: Final = 20
 _SOURCE_REASONS: Final = frozenset({"source"})

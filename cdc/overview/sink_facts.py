@@ -11,24 +11,6 @@ from cdc.model.sink_report import UNKNOWN, needs_operator
 _PAUSED: Final = "PAUSED"
 
 
-_REASONS: Final = {
-    "broker": "it waits for Kafka",
-    "store": "it waits for its store",
-    "tables": "it waits for its tables in the store",
-    "capture": "it waits for the first start of capture",
-    "paused": "an operator paused it",
-    "source": "it waits for PostgreSQL",
-    "disk": "it waits for space on disk",
-    "credential": "a password or token cannot be read",
-    "machine": "the machine has no memory or files left",
-}
-
-
-def reason_text(reason: str) -> str:
-    """Return a sentence for a reason of a state; an unknown reason as it is."""
-    return _REASONS.get(reason, reason)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkFacts:
     """The state of one sink; None is unknown.

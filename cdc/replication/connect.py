@@ -19,7 +19,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cdc.config.credential import Changing, Dsn
+from cdc.config.credential import FILE_UNREADABLE, Changing, Dsn
 from cdc.config.secret import Secret
 from cdc.errors import (
     OUT_OF_FILES,
@@ -30,7 +30,7 @@ from cdc.errors import (
     TailraceError,
 )
 from cdc.replication.deadlines import Deadlines
-from cdc.replication.error_mapping import REJECTED, translate, translate_sqlstate
+from cdc.replication.error_mapping import REJECTED, UNSUPPLIED, translate, translate_sqlstate
 
 __all__ = [
     "REPLICATION_SESSION",
@@ -164,6 +164,9 @@ def _unconnected(error: psycopg.Error | OSError, doing: str, dsn: Secret) -> Tai
     if isinstance(error, OSError):
         return MachineExhausted(f"cannot {doing}: {error.strerror}", hint=OUT_OF_FILES)
     found = translate(error, doing)
+    if isinstance(dsn, Dsn) and found.hint == UNSUPPLIED and isinstance(dsn.password, Changing):
+        # Only a file can be empty: it may be in the middle of a rotation.
+        return SourceUnreachable(f"{found.message}: {dsn.password.key} is empty", hint=FILE_UNREADABLE)
     if isinstance(dsn, Dsn) and found.hint == REJECTED:
         changing = dsn.password.key if isinstance(dsn.password, Changing) else "it"
         hint = f"PostgreSQL rejected the password; {changing} is read again for the next attempt"
@@ -197,6 +200,11 @@ def deadline(connection: Connection, seconds: float) -> Iterator[None]:
     """
     with _DEADLINES.within(seconds, lambda: sever(connection)):
         yield
+
+
+def check_dsn(dsn: Secret) -> None:
+    """Raise ConfigError for a connection string that libpq does not accept. Reads no file and runs no command."""
+    _parse(dsn.reveal())
 
 
 def _parse(text: str) -> dict[str, str]:

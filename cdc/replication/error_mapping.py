@@ -30,6 +30,7 @@ _HBA: Final = (
 _PASSWORD: Final = (
     "set the password in TAILRACE_SOURCE_PASSWORD, source.password_file, source.password_command or PGPASSFILE"  # noqa: S105 - a hint
 )
+UNSUPPLIED: Final = f"PostgreSQL asks for a password, and none is given: {_PASSWORD}"
 REJECTED: Final = (
     "PostgreSQL rejected the password: check TAILRACE_SOURCE_PASSWORD, source.password_file, "
     "source.password_command or PGPASSFILE, and that the role exists"
@@ -94,6 +95,7 @@ _BY_TEXT: Final[tuple[tuple[tuple[str, ...], _Cause], ...]] = (
     (("connection option", "invalid sslmode value", "invalid ssl_"), _Cause(ConfigError, "correct source.dsn")),
     (("no pg_hba.conf entry", "pg_hba.conf rejects"), _ROLE),
     (("password authentication failed",), _Cause(SourceRefused, REJECTED)),
+    (("no password supplied",), _Cause(SourceRefused, UNSUPPLIED)),
     (("password", "SASL", "SCRAM"), _Cause(SourceRefused, _PASSWORD)),
     (("SSL", "TLS", "certificate", "channel binding"), _Cause(SourceRefused, _TLS)),
     (("authentication", "is not permitted to log in"), _ROLE),

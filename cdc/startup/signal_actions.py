@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from cdc.errors import SourceRefused
 from cdc.lsn import Lsn
+from cdc.model.signal_record import NO_MATCH
 from cdc.replication.connect import Connection
 from cdc.replication.table_shape import SourceTable
 from snapshot import table_reader
@@ -98,7 +99,7 @@ def start(signal: Signal, catalog: Catalog, boundary: Callable[[], Lsn], *, avro
             refused[pattern] = str(error)
             continue
         if not names:
-            refused[pattern] = "no captured table matches"
+            refused[pattern] = NO_MATCH
         if signal.keys and len({*names, *wanted}) > 1:
             raise SignalError("keys select rows of one table only; the patterns match several")
         for name in names:

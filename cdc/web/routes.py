@@ -63,7 +63,10 @@ def application(
     if actions is not None:
         routes.append(Route("/actions", _Actions(actions, access).answer, methods=["GET", "POST"]))
     pages = [] if desk is None else page_routes(desk, access)
-    shown = " ".join(route.path.replace("{sink}/wait", "<sink>/wait?lsn=X/Y") for route in routes)
+    paths = (["/ (the page)"] if pages else []) + [
+        route.path.replace("{sink}/wait", "<sink>/wait?lsn=X/Y") for route in routes
+    ]
+    shown = " ".join(paths)
     unknown = f"unknown path; try {shown}\n"
     handlers: dict[Any, Callable[[Request, Exception], Response]] = {
         HTTPStatus.NOT_FOUND: lambda _request, _error: text_answer(unknown, HTTPStatus.NOT_FOUND),

@@ -8,7 +8,7 @@ from typing import Final
 from cdc.model.run_state import State
 from cdc.model.units import duration, size
 from cdc.why.cause import Cause, Level
-from cdc.why.error_codes import code_of, part_of
+from cdc.why.error_codes import CREDENTIAL, code_of, part_of
 from cdc.why.evidence import CaptureEvidence, Evidence, Failure
 from cdc.why.kafka_rules import UNANSWERED, gone_brokers
 from cdc.why.source_rules import BLOCKED, OURS
@@ -231,6 +231,9 @@ def _failed(evidence: Evidence, failure: Failure) -> Iterator[Cause]:
     if code == "slot-held":
         yield from _held(evidence, failure)
         return
+    silent = [one.failure for one in (evidence.source, evidence.kafka) if not one.answers and one.failure is not None]
+    if code == CREDENTIAL and any(code_of(one) == CREDENTIAL for one in silent):
+        return  # the rule about that server names the same setting
     server = evidence.kafka if part_of(code) == "kafka" else evidence.source
     if code in _UNANSWERED and not server.answers and server.failure is not None:
         return

@@ -39,6 +39,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kind("name-unresolved", "A host name does not resolve", _STATES),
     Kind("network-silent", "A host does not answer: network, firewall, or a frozen machine", _STATES),
     Kind("machine-exhausted", "Capture gets no file, thread or memory from its machine", _STATES),
+    Kind("credential-unavailable", "A file or command gives no password or token", "docs/howto/configuration.md"),
     Kind("source-disk-full", "The disk of PostgreSQL is full", _STATES),
     Kind("source-unreachable", "PostgreSQL does not run, or accepts no connection", _STATES),
     Kind("source-login", "PostgreSQL refuses the login: password, pg_hba.conf, role, database, TLS", _TLS),

@@ -7,10 +7,15 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from cdc.config.credential import BY_HAND, FILE_UNREADABLE
+from cdc.kafka.oauth_token import FORMS as TOKEN_FORMS
 from cdc.replication.error_mapping import DIRECT, DISK_FULL
 from cdc.why.evidence import Failure
 
+CREDENTIAL: Final = "credential-unavailable"
+
 _BY_CLASS: Final = {
+    "CredentialUnavailable": CREDENTIAL,
     "SourceUnreachable": "source-unreachable",
     "SlotHeld": "slot-held",
     "SlotBlocked": "long-transaction",
@@ -51,7 +56,11 @@ _BY_RULE: Final = {
     ("format", "SourceRefused"): "format-changed",
     ("format", "ConfigError"): "format-changed",
 }
-_BY_HINT: Final = {DIRECT: "source-pooler", DISK_FULL: "source-disk-full"}
+_BY_HINT: Final = {
+    DIRECT: "source-pooler",
+    DISK_FULL: "source-disk-full",
+    **dict.fromkeys((BY_HAND, FILE_UNREADABLE, TOKEN_FORMS), CREDENTIAL),
+}
 _OUT_OF_FILES: Final = os.strerror(errno.EMFILE)
 """Kafka's client only prints why it could not open a socket, and calls the broker unreachable."""
 
@@ -63,7 +72,7 @@ _KAFKA: Final = frozenset({
 })  # fmt: skip
 _CAPTURE: Final = frozenset({
     "row-refused", "stream-poisoned", "disk-full", "machine-exhausted", "capture-fenced", "capture-refused",
-    "format-changed", "registry-unreachable", "registry-refused",
+    "format-changed", "registry-unreachable", "registry-refused", CREDENTIAL,
 })  # fmt: skip
 
 

@@ -172,10 +172,14 @@ class KafkaEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreEvidence:
-    """What the store of a sink shows; `problems` are the findings of its checkup, by their stable names."""
+    """What the store of a sink shows; `problems` are the findings of its checkup, by their stable names.
+
+    `reach`: attempts to connect to a store that does not answer, if its address is known.
+    """
 
     answers: bool = False
     failure: Failure | None = None
+    reach: tuple[Reach, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -18,7 +18,7 @@ from psycopg import Error as PostgresError
 from psycopg.conninfo import make_conninfo
 
 from cdc.clock import Clock
-from cdc.config.credential import with_text
+from cdc.config.credential import in_time, with_text
 from cdc.config.settings import Applied, Config, Warehouse
 from cdc.config.sink_kinds import kind_of
 from cdc.errors import TailraceError
@@ -48,6 +48,7 @@ WITHIN_S: Final = 8.0
 """For everything that is read at once; an operator waits for it."""
 
 _CONNECT_S: Final = "4"
+_CREDENTIAL_S: Final = 5.0  # for a command that gives the password; capture gives it longer
 
 _Jobs = dict[str, Callable[[], Any]]
 
@@ -67,7 +68,7 @@ def gather(
     for name, settings in config.sinks.items():
         jobs[f"sink {name}"] = partial(read_sink, config, name, clock)
         if isinstance(settings, Applied):
-            jobs[f"store of {name}"] = partial(read_store, config, name)
+            jobs[f"store of {name}"] = partial(read_store, config, name, clock)
         elif isinstance(settings, Warehouse):
             jobs[f"lake {name}"] = partial(read_lake, config, name, clock)
     found, unread = _run(jobs, clock, within_s)
@@ -132,6 +133,9 @@ def _assembled(config: Config, clock: Clock, found: Mapping[str, Any], unread: d
     if not (source.answers and kafka.answers):
         for what in (START, STOP):
             unread.pop(what, None)  # the server that does not answer is named
+    if not kafka.answers:
+        for name in capture.sinks:
+            unread.pop(f"sink {name}", None)  # capture reports it, and Kafka is named
     if not capture.answers and capture.why_not:
         unread.setdefault(CAPTURE, capture.why_not)
     return Evidence(
@@ -171,4 +175,5 @@ def _impatient(config: Config) -> Config:
         dsn = make_conninfo(config.source.dsn.reveal(), connect_timeout=_CONNECT_S)
     except PostgresError:
         return config  # the reader reports what is wrong with it
-    return structs.replace(config, source=structs.replace(config.source, dsn=with_text(config.source.dsn, dsn)))
+    impatient = in_time(with_text(config.source.dsn, dsn), _CREDENTIAL_S)
+    return structs.replace(config, source=structs.replace(config.source, dsn=impatient))

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
+from urllib.parse import urlsplit
 
 from psycopg import Error as PostgresError
 from psycopg.conninfo import conninfo_to_dict
@@ -15,6 +16,7 @@ from cdc.config.secret import Secret
 from cdc.why.evidence import Outcome, Reach
 
 CONNECT_S: Final = 2.0
+_PORTS: Final = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
 ADDRESSES_MAX: Final = 3
 """Brokers or hosts that are tried; the first ones of a long list say enough."""
 
@@ -61,6 +63,22 @@ def reach_source(dsn: Secret, clock: Clock) -> tuple[Reach, ...]:
         for host, port in list(zip(hosts, _spread(ports, len(hosts)), strict=True))[:ADDRESSES_MAX]
         if host and not host.startswith(("/", "@")) and port.isdigit()
     )
+
+
+def reach_urls(urls: str, clock: Clock) -> tuple[Reach, ...]:
+    """Try the servers of ``scheme://host:port,...``, or ``scheme://host:port,host:port``."""
+    default = _PORTS.get(urls.partition("://")[0], 0)
+    found = []
+    for one in urls.split(",")[:ADDRESSES_MAX]:
+        try:
+            place = urlsplit(one.strip() if "://" in one else f"//{one.strip()}")
+            host, port = place.hostname, place.port or default
+        except ValueError:
+            continue
+        if host and port:
+            found.append((host, port))
+    with ThreadPoolExecutor(ADDRESSES_MAX, thread_name_prefix="reach") as pool:
+        return tuple(pool.map(lambda one: reach(one[0], one[1], clock), found))
 
 
 def _spread(ports: Sequence[str], count: int) -> Sequence[str]:

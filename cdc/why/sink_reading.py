@@ -12,10 +12,11 @@ from typing import Any
 from cdc.clock import Clock
 from cdc.config.settings import Applied, Config, Warehouse
 from cdc.config.sink_kinds import kind_of
-from cdc.errors import TailraceError
+from cdc.errors import SinkUnreachable, TailraceError
 from cdc.inspect.lake_state import behind_of, current_cut
 from cdc.model.sink_report import PIPE_EVERY_S, TOPIC_EVERY_S
 from cdc.why.evidence import Failure, LakeEvidence, SinkEvidence, StoreEvidence
+from cdc.why.reach import reach_urls
 from sinks.checkups import store_checkup
 from sinks.operate.dead_letter_view import DeadLetterView
 from sinks.operate.sink_view import SinkViewer, reported
@@ -88,7 +89,7 @@ def _with_blocked(sink: SinkEvidence, config: Config) -> SinkEvidence:
     )
 
 
-def read_store(config: Config, name: str) -> StoreEvidence:
+def read_store(config: Config, name: str, clock: Clock) -> StoreEvidence:
     """Return what the store of a sink shows, or why it does not answer."""
     settings = config.sinks[name]
     assert isinstance(settings, Applied), "only sinks that apply one key at a time have a store"
@@ -101,7 +102,8 @@ def read_store(config: Config, name: str) -> StoreEvidence:
         failure = Failure("ConfigError", f"the package {error.name!r} of this kind of sink is not installed here")
         return StoreEvidence(failure=failure)
     except TailraceError as error:
-        return StoreEvidence(failure=Failure.of(error), problems=problems)
+        url = getattr(settings, "url", "") if isinstance(error, SinkUnreachable) else ""  # plugins have no setting url
+        return StoreEvidence(failure=Failure.of(error), problems=problems, reach=reach_urls(str(url or ""), clock))
     return StoreEvidence(answers=True, problems=problems)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from cdc.model.run_state import State
 from cdc.model.sink_report import STUCK, needs_operator
 from cdc.model.units import duration
+from cdc.model.wait_reason import reason_text
 from cdc.why.cause import Cause, Level
+from cdc.why.error_codes import CREDENTIAL, code_of
 from cdc.why.evidence import Evidence, Failure, SinkEvidence
+from cdc.why.source_rules import unreached
 
 LAG_S: Final = 30.0
 """As in `sinks.operate.sink_view`: a sink whose oldest unapplied record is older is behind."""
@@ -25,6 +29,7 @@ _FULL: Final = ("memory", "search_block")
 """Findings of a store's checkup that mean: it has no space. See `sinks.cache.checkup` and `sinks.search.checkup`."""
 
 _LISTED_MAX: Final = 5
+_STORE_HINT: Final = "start the store, or check its url and the network; the sink then continues by itself"
 _BROKER: Final = frozenset({"BrokerUnreachable", "OutcomeUnknown", "MemberDropped", "CaptureNotStarted"})
 _STOPS: Final = {
     State.GAP.value: "sink-gap",
@@ -140,9 +145,11 @@ def _stuck(sink: SinkEvidence) -> Cause:
 
 
 def _waiting(evidence: Evidence, sink: SinkEvidence) -> Iterator[Cause]:
-    cause = sink.cause or Failure("", f"sink {sink.name} waits ({sink.reason})")
+    cause = sink.cause or Failure("", f"sink {sink.name} waits: {reason_text(sink.reason)}")
     if cause.error in _BROKER:
-        if evidence.kafka.answers and cause.error != "CaptureNotStarted":
+        if evidence.kafka.answers and code_of(cause) == CREDENTIAL:
+            yield _cause(sink, CREDENTIAL, cause.message, hint=cause.hint)
+        elif evidence.kafka.answers and cause.error != "CaptureNotStarted":
             says = f"sink {sink.name} cannot reach Kafka, but this machine can: {cause.message}"
             yield _cause(sink, "broker-unreachable", says, hint=cause.hint)
         elif cause.error == "CaptureNotStarted":
@@ -164,13 +171,20 @@ def _store(sink: SinkEvidence, cause: Failure) -> Cause:
     """Name the store's fault: a worker that waits for it does not say whether it answers others."""
     store = sink.store
     if store is None or not store.answers:
-        message = store.failure.message if store is not None and store.failure is not None else cause.message
+        failure = (store.failure if store is not None else None) or cause
+        for one in (cause, failure):
+            if code_of(one) == CREDENTIAL:
+                return _cause(sink, CREDENTIAL, one.message, hint=one.hint)
+        reach = store.reach if store is not None else ()
+        if reach and {one.outcome for one in reach} != {"answers"}:
+            hinted = replace(failure, hint=failure.hint or _STORE_HINT)
+            return unreached(sink.part, f"the store of sink {sink.name}", hinted, reach, "store-unreachable")
         return _cause(
             sink,
             "store-unreachable",
             f"the store of sink {sink.name} does not answer",
-            facts=[message],
-            hint="start the store, or check its url and the network; the sink then continues by itself",
+            facts=[failure.message],
+            hint=_STORE_HINT,
         )
     full = _lacks_space(sink)
     if full:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from cdc.model.run_state import State
 from cdc.model.units import duration, size
 from cdc.replication.source_activity import Session
 from cdc.why.cause import Cause, Level
+from cdc.why.error_codes import CREDENTIAL, code_of
 from cdc.why.evidence import Evidence, Failure, Reach
 
 ALARM_PERCENT: Final = 50.0
@@ -43,6 +45,8 @@ def unreached(part: str, what: str, failure: Failure, reach: tuple[Reach, ...], 
     facts = (*(_reached(one) for one in reach), failure.message)
     outcomes = {one.outcome for one in reach}
     where = ", ".join(one.address for one in reach) or "the configured address"
+    if code_of(failure) == CREDENTIAL:
+        return Cause(code=CREDENTIAL, part=part, says=failure.message, evidence=facts[:-1], hint=failure.hint)
     if outcomes == {"unresolved"}:
         says, hint = f"the host name of {what} does not resolve: {where}", "check the name, and DNS on this machine"
         return Cause(code="name-unresolved", part=part, says=says, evidence=facts, hint=hint)
@@ -88,7 +92,16 @@ def _unreachable(evidence: Evidence) -> Iterator[Cause]:
             code="machine-exhausted", part="capture", says=failure.message, hint=failure.hint, command=failure.command
         )
     else:
-        yield unreached("source", "PostgreSQL", failure, evidence.source.reach, "source-unreachable")
+        yield _as_capture_is(
+            evidence, unreached("source", "PostgreSQL", failure, evidence.source.reach, "source-unreachable")
+        )
+
+
+def _as_capture_is(evidence: Evidence, cause: Cause) -> Cause:
+    """Return the cause as a risk if only this command lacks the password: capture keeps its open connections."""
+    if cause.code != CREDENTIAL or not evidence.capture.answers or evidence.capture.state != State.RUNNING:
+        return cause
+    return replace(cause, level=Level.RISK, evidence=(*cause.evidence, "capture still follows the log"))
 
 
 def _transactions(evidence: Evidence) -> Iterator[Cause]:

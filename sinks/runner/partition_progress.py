@@ -21,7 +21,7 @@ class Partition:
         low: the first available offset at the assignment.
         committed: the committed offset; -1: this worker has committed none.
         committed_s: when, on the runner's clock.
-        high: the end offset as last reported by the broker.
+        high: the newest end offset that is known; see `partition_ends`.
         at_end: everything was read up to the end.
         times: (offset, time in ms) of the first record of each batch that is not applied.
     """

@@ -29,6 +29,7 @@ from sinks.runner.backoff import growing_pause
 from sinks.runner.frontier import Frontier
 from sinks.runner.key_fold import by_key, change_of
 from sinks.runner.key_queues import KeyQueue, KeyQueues, Pace, full_partitions
+from sinks.runner.partition_ends import PartitionEnds
 from sinks.runner.partition_progress import Partition, lag_of, uncommitted
 from sinks.runner.request_pool import Answer, Pool
 from sinks.runner.runner_contracts import Away, Group, RunnerParts
@@ -58,6 +59,7 @@ class SinkRunner:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._queues = KeyQueues()
         self._pool = Pool(parts.target, parts.settings.parallel, name="apply")
+        self._ends = PartitionEnds(parts.clock)
         self._pace = Pace(parts.settings.request_records)
         self._prepared: set[tuple[str, str]] = set()
         self._subscribed: set[str] = set()
@@ -190,6 +192,7 @@ class SinkRunner:
             self._check_orphans()
             if self._pause is None:
                 self._take_retries()
+            self._ends.look(self._joined(), self._partitions, self._stopped)
             self._report_lag(now_s)
 
     def _watch(self) -> None:
@@ -416,6 +419,8 @@ class SinkRunner:
         return done
 
     def _report_lag(self, now_s: float) -> None:
+        if not self._has_assignment:
+            return  # the lag is unknown, not 0, while the store or Kafka keeps the worker from its partitions
         still = self._away is not None or self._pause is not None
         self._still_s = (self._still_s or now_s) if still else None
         lag = lag_of(

@@ -44,6 +44,7 @@ class Group(Protocol):
     def pause(self, places: Iterable[TopicPartition]) -> None: ...  # noqa: D102
     def resume(self, places: Iterable[TopicPartition]) -> None: ...  # noqa: D102
     def seek(self, place: TopicPartition, offset: int) -> None: ...  # noqa: D102
+    def ends(self, places: Iterable[TopicPartition], ask_s: float) -> Mapping[TopicPartition, int]: ...  # noqa: D102
     def close(self) -> None: ...  # noqa: D102
 
 

@@ -66,6 +66,8 @@ def problem(sink: str, missing: Sequence[str], captured: Mapping[str, bool], *, 
             hint="give the table a primary key or a replica identity, or remove it from the sink",
             table=first,
         )
+    if first.startswith(_NEVER_CAPTURED):
+        return _unpublished(what, first, captured)
     near = get_close_matches(first, [table for table, has_key in captured.items() if has_key], n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
     why = "which is not a captured table" if is_name(first) else "which matches no captured table"
@@ -75,6 +77,19 @@ def problem(sink: str, missing: Sequence[str], captured: Mapping[str, bool], *, 
         "is added when a pattern matches it",
         command="cdc snapshot status",
         table=first,
+    )
+
+
+def _unpublished(what: str, view: str, captured: Mapping[str, bool]) -> SinkUnfit:
+    """Return the error for a view without a topic. That is usual until the lake has made its first cut."""
+    near = get_close_matches(view, [name for name in captured if name.startswith(_NEVER_CAPTURED)], n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return SinkUnfit(
+        f"{what}, which no lake has published yet{meant}",
+        hint="a lake publishes a view with its first cut after the view is computed, if the view's file has the line "
+        "`-- publish: topic`; this sink then continues by itself",
+        command="cdc sink status",
+        table=view,
     )
 
 

@@ -110,6 +110,16 @@ def test_phone_shows_the_pages_without_scrolling_sideways(browser: Browser, site
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], path
 
 
+def test_phone_shows_the_lsn_of_a_cut_in_one_line(browser: Browser, site: PageSite) -> None:
+    with opened(browser, site.base, Watched()) as page:
+        page.set_viewport_size(PHONE)
+        settled(page, "lake")
+        lsn = page.locator("table.compact code").first
+        expect(lsn).to_be_visible()
+
+        assert lsn.evaluate("code => code.getClientRects().length") == 1
+
+
 def test_phone_draws_the_flow_downwards(browser: Browser, site: PageSite) -> None:
     with opened(browser, site.base, Watched()) as page:
         page.set_viewport_size(PHONE)

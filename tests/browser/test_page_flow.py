@@ -167,6 +167,23 @@ def test_refused_stream_is_replaced_by_polling(page: Page, site: PageSite, watch
     assert any(one.path == "/api/picture" for one in site.asked)
 
 
+def test_sink_has_the_same_line_in_every_chart(page: Page, site: PageSite) -> None:
+    history = documents.history()
+    del history["series"]["sink:cache:lag_seconds"]
+    history["series"]["sink:lake:lag_seconds"] = [0.5, 0.7]
+    site.answers["/api/history"] = history
+    page.goto("/")
+    expect(page.locator(".legend:visible")).to_have_count(3)
+
+    lines: dict[str, set[str | None]] = {}
+    for entry in page.locator(".legend:visible li").all():
+        shown = entry.locator("path").get_attribute("class")
+        lines.setdefault(entry.inner_text(), set()).add(shown)
+
+    assert {sink: len(shown) for sink, shown in lines.items()} == {"cache": 1, "lake": 1, "search": 1}
+    assert len(set.union(*lines.values())) == 3
+
+
 def test_charts_show_an_hour_with_its_gaps_and_can_be_read_with_the_keyboard(page: Page, site: PageSite) -> None:
     page.goto("/")
     chart = page.get_by_role("img", name="Rows captured, last 1 h")

@@ -35,7 +35,7 @@ def test_a_commit_that_outlives_a_restart_is_known_and_its_producer_replaced(mak
         producer.commit(WAIT_S)
 
         assert producer.suspicious is not None
-        with pytest.raises(OutcomeUnknown, match="must be replaced"):
+        with pytest.raises(OutcomeUnknown, match="must take over"):
             producer.begin()
     assert values(read_all(kafka, topic, count=1)) == [b"1"]
 

@@ -340,7 +340,7 @@ def test_a_suspicious_producer_begins_no_transaction(kafka: Broker, topic_prefix
         assert producer.suspicious is None
         producer._events.lost = "a request timed out"
 
-        with pytest.raises(OutcomeUnknown, match="must be replaced first: a request timed out"):
+        with pytest.raises(OutcomeUnknown, match="must take over: a request timed out"):
             producer.begin()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pytest
@@ -10,9 +12,11 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.config.load import parse
 from cdc.config.settings import Config
-from cdc.errors import SinkBehind, SinkBusy
+from cdc.errors import SinkBehind, SinkBusy, SinkUnreachable
 from cdc.model.topic_names import sink_group
+from sinks.contract import Change, Outcome, Topic
 from sinks.operate.sink_view import SinkViewer
+from sinks.runner.key_queues import Bounds
 from sinks.state.exclusive import claimed
 from sinks.state.pause import pause_sink, resume_sink
 from sinks.state.pause_records import WorkerPause
@@ -66,6 +70,7 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
         holds_for(lambda: one.told.records + two.told.records == applied, "nothing is applied", seconds=1.5)
         assert rig.committed() == before
         assert {one.told.waiting, two.told.waiting} == {"paused"}
+        until(lambda: one.told.lag.records + two.told.lag.records >= 100, "the lag counts what a pause holds up")
     with ExitStack() as closing:
         again = worker(closing)
         until(lambda: again.told.waiting == "paused", "it comes up paused")
@@ -76,6 +81,45 @@ def test_paused_sink_stands_still_over_restarts_until_it_goes_on(rig: SinkRig, c
         assert not resume_sink(config, "s")
 
     assert live(target.stored_keys(rig.topic)) == rig.rows
+
+
+def test_lag_of_a_slow_sink_counts_the_records_that_it_has_not_read_yet(rig: SinkRig) -> None:
+    store = _HeldStore()
+    with rig.worker(store, settings={"parallel": 1, "request_records": 10}, bounds=Bounds(records_max=40)) as worker:
+        until(lambda: len(worker.places) == rig.partitions, "it has all partitions, which are empty")
+        rig.fill(200)
+        until(lambda: worker.told.lag.records >= 150, "the lag is that of the whole backlog")
+        store.goes_on.set()
+        rig.until_level()
+        until(lambda: worker.told.lag.records == 0, "nothing is left")
+
+
+def test_lag_is_unknown_and_not_0_while_a_worker_cannot_take_its_partitions(rig: SinkRig) -> None:
+    rig.fill(50)
+
+    with rig.worker(_ClosedStore()) as worker:
+        assert isinstance(worker.ended(), SinkUnreachable)
+
+    assert worker.told.history == []
+
+
+class _ClosedStore(MemoryTarget):
+    """Cannot be opened."""
+
+    def open(self, topics: Sequence[Topic]) -> None:
+        raise SinkUnreachable("the store does not answer")
+
+
+class _HeldStore(MemoryTarget):
+    """Answers no request before `goes_on`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    def apply(self, changes: Sequence[Change]) -> Sequence[Outcome]:
+        assert self.goes_on.wait(60)
+        return super().apply(changes)
 
 
 def test_pause_of_a_sink_that_does_not_run_holds_and_one_that_does_not_answer_is_named(

@@ -201,6 +201,8 @@ def test_a_dead_server_is_named_with_its_log_and_the_rest_goes_on() -> None:
             lambda: running.said() if "has ended" in running.said() else "", "it is said"
         )
         assert str(stack.postgres.log) in running.said()
+        (program,) = set(re.findall(r"^  (\S.*) -c \S+ \w", running.said(), re.MULTILINE))
+        assert f"start it again: {program} local up postgres --stack {running.stack}" in running.said()
         rows = status(page)["rows"]
         subprocess.run(
             [sys.executable, "-m", "cdc", "local", "up", "postgres", "--stack", running.stack],

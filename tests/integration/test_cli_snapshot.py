@@ -47,11 +47,15 @@ def test_start_waits_until_the_rows_are_read(capture: CaptureSite) -> None:
     _, config = _started(capture)
 
     ran = cdc("snapshot", "start", "public.*", "--where", "id <= 20", "-c", config)
+    mistyped = cdc("snapshot", "start", "t", "-c", config)
     code, found = _json("start", "public.t", "-c", config)
 
     assert ran.code == 0, ran
     assert ran.out.startswith("✓ public.t: 20 rows, ")
     assert "public.t: started" in ran.err
+    assert (mistyped.code, "t: no captured table matches; did you mean public.t?" in mistyped.err) == (1, True), (
+        mistyped
+    )
     assert code == 0
     assert found["answer"]["done"] == ["public.t"]
     assert [(one["state"], one["rows"], one["number"]) for one in found["snapshots"]] == [("complete", ROWS, 3)]

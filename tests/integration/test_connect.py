@@ -11,6 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from cdc.clock import SystemClock
+from cdc.config.credential import Dsn, FileSecret
 from cdc.config.secret import Secret
 from cdc.config.settings import Config
 from cdc.doctor.finding import Level
@@ -19,6 +20,8 @@ from cdc.doctor.source_checks import check_source
 from cdc.errors import SourceRefused, SourceUnreachable, TailraceError
 from cdc.replication.connect import connect
 from cdc.replication.stream import ReplicationSession
+from cdc.why.error_codes import code_of
+from cdc.why.evidence import Failure
 from tests.fixtures.capture.source_builders import config
 from tests.fixtures.servers.running_servers import Database, MakeStack, PostgresServer
 from tests.fixtures.servers.tls_fronts import pooler, tls_front
@@ -70,6 +73,20 @@ def test_password_that_is_wrong_or_missing_is_named_as_such(guarded: str) -> Non
         assert "TAILRACE_SOURCE_PASSWORD" in error.hint
 
     connect(Secret(make_conninfo(guarded, user="reader", password=PASSWORD))).close()
+
+
+def test_password_file_that_is_empty_during_a_rotation_is_named_and_tried_again(guarded: str, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.touch()
+    dsn = Dsn(make_conninfo(guarded, user="reader"), FileSecret(str(file), "source.password_file", first_line=True))
+
+    with pytest.raises(SourceUnreachable) as caught:
+        connect(dsn)
+    file.write_text(PASSWORD)
+
+    assert caught.value.message.endswith("no password supplied: source.password_file is empty")
+    assert code_of(Failure.of(caught.value)) == "credential-unavailable"
+    connect(dsn).close()
 
 
 def test_database_that_pg_hba_does_not_let_in_is_named_as_such(guarded: str) -> None:

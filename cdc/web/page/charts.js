@@ -4,7 +4,7 @@ import { duration, time } from "./format.js";
 
 const WIDTH = 720;
 const HEIGHT = 100;
-const LINES_MAX = 6; // as many can be told apart; further ones are named below the chart
+export const LINES_MAX = 6; // as many can be told apart; further ones are named below the chart
 
 /** A chart with one or several lines. `format(value)` -> text with the unit. */
 export class LineChart {
@@ -28,13 +28,13 @@ export class LineChart {
     this.area.addEventListener("keydown", (event) => this.step(event));
   }
 
-  /** Draw `series` ([{name, values}], oldest first) of every `everyS` seconds up to `end`. */
+  /** Draw `series` ([{name, values, style}], oldest first; without `style` a line is drawn as by its position) of every `everyS` seconds up to `end`. */
   update(series, everyS, end) {
     const drawn = series.slice(0, LINES_MAX);
     const length = Math.max(2, ...drawn.map((one) => one.values.length));
     const known = drawn.flatMap((one) => one.values).filter((value) => value !== null);
     this.data = { series: drawn, everyS, end: new Date(end), length, max: this.topOf(Math.max(0, ...known)) };
-    replace(this.plot, svg("path", { class: "grid", d: `M0 ${HEIGHT / 2}H${WIDTH}` }), drawn.map((one, position) => this.path(one, position, drawn.length)));
+    replace(this.plot, svg("path", { class: "grid", d: `M0 ${HEIGHT / 2}H${WIDTH}` }), drawn.map((one, position) => this.path(one, one.style ?? position, drawn.length)));
     setText(this.top, this.format(this.data.max));
     setText(this.span, `${duration((length - 1) * everyS)} ago`);
     this.drawLegend(series.slice(LINES_MAX).length);
@@ -70,7 +70,7 @@ export class LineChart {
     this.legend.hidden = series.length < 2;
     if (this.legend.hidden) return;
     replace(this.legend, series.map((one, position) => el("li", {},
-      svg("svg", { class: "swatch", viewBox: "0 0 24 4", "aria-hidden": "true" }, svg("path", { class: `line line-${position}`, d: "M0 2H24" })),
+      svg("svg", { class: "swatch", viewBox: "0 0 24 4", "aria-hidden": "true" }, svg("path", { class: `line line-${one.style ?? position}`, d: "M0 2H24" })),
       one.name)), left > 0 ? el("li", {}, `and ${left} more`) : null);
   }
 

@@ -1,6 +1,6 @@
 // The overview: picture, what needs attention, charts of the last hour, snapshots in progress.
 import { DocumentPart } from "./document.js";
-import { LineChart, niceBytes } from "./charts.js";
+import { LINES_MAX, LineChart, niceBytes } from "./charts.js";
 import { el, replace } from "./dom.js";
 import { bytes, count, decimal, duration, plural } from "./format.js";
 import { Flow } from "./flow.js";
@@ -76,10 +76,18 @@ class ChartsPart {
 }
 
 function seriesOf(all, names) {
-  return Object.entries(all).flatMap(([key, values]) => {
+  const sinks = sinksOf(all);
+  const found = Object.entries(all).flatMap(([key, values]) => {
     const match = names.exec(key);
     return match === null || !values.some((value) => value !== null) ? [] : [{ name: match[1] ?? key.replaceAll("_", " "), values }];
   });
+  // A sink has the same line in every chart, as long as there are enough kinds of lines.
+  if (found.length < 2 || sinks.length > LINES_MAX) return found;
+  return found.map((one) => ({ ...one, style: sinks.indexOf(one.name) }));
+}
+
+function sinksOf(all) {
+  return [...new Set(Object.keys(all).flatMap((key) => /^sink:(.+):[a-z_]+$/.exec(key)?.[1] ?? []))].sort();
 }
 
 const isUrgent = (one) => one.level === "bad" || one.level === "warn";

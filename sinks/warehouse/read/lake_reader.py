@@ -111,7 +111,8 @@ class Lake:
             return found[0]
         if found:
             raise UsageError(f"{name} is ambiguous: {', '.join(map(sql_name, found))}", hint="name the schema, too")
-        shown = [sql_name(one) for one in manifest.tables if not kinds or one.partition("/")[0] in kinds]
+        wanted = [one for one in manifest.tables if not kinds or one.partition("/")[0] in kinds]
+        shown = _mirrors_of(wanted, manifest) or [sql_name(one) for one in wanted]
         raise _unknown(f"table {name} does not exist in the lake at {Lsn(manifest.end_lsn)}", name, shown)
 
     def view(self, name: str, manifest: Manifest) -> tuple[str, ViewState]:
@@ -157,6 +158,12 @@ class ViewSummary:
     committed_at_us: int | None
     rows: int
     reason: str
+
+
+def _mirrors_of(archives: Sequence[str], manifest: Manifest) -> list[str]:
+    """Return the names of the tables of these archives, as a person writes them: an archive has that of a topic."""
+    folders = {one.partition(".")[2] for one in archives if one.startswith("archive/")}
+    return [sql_name(one) for one in manifest.tables if one.startswith("mirror/") and one.partition("/")[2] in folders]
 
 
 def views(lake: Lake, manifest: Manifest) -> list[ViewSummary]:

@@ -63,6 +63,24 @@ def test_wrong_usage_is_exit_2_on_stderr(arguments: list[str], capsys: pytest.Ca
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("arguments", [[], ["slot"], ["sink"]])
+def test_command_line_without_a_command_is_answered_with_the_help(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(arguments) == 2
+
+    answered = capsys.readouterr()
+    assert main.run([*arguments, "--help"]) == 0
+    assert (answered.out, answered.err) == ("", capsys.readouterr().out)
+
+
+def test_no_description_is_cut_off_in_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    for group in [one for one in main.COMMANDS if isinstance(_command(one), click.Group)]:
+        main.run([group, "--help"])
+
+        assert "..." not in capsys.readouterr().out.partition("\nCommands:")[2], group
+
+
 def test_missing_file_is_named_with_the_command_that_makes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,6 +187,10 @@ def test_sizes_are_for_people(count: int | None, text: str) -> None:
 def test_question_without_a_terminal_is_answered_no() -> None:
     assert not output.confirm("sure?", yes=False)
     assert output.confirm("sure?", yes=True)
+
+
+def _command(name: str) -> click.Command | None:
+    return main.cli.get_command(click.Context(main.cli), name)
 
 
 def raise_from_a_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

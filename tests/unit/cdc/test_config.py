@@ -30,6 +30,41 @@ def _replaced(old: str, new: str) -> str:
     return _MINIMAL.replace(old, new)
 
 
+_SINKS = """
+[sinks.one]
+kind = "cache"
+url = "redis://one"
+{one}
+[sinks.two]
+kind = "cache"
+url = "redis://two"
+mode = "value"
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "message", "hint"),
+    [
+        (
+            '[outbox]\nprune = "delte"\n',
+            "outbox.prune: unknown value 'delte'",
+            "expected one of off, delete, drop; did you mean delete?",
+        ),
+        ('[encode]\nformat = "xml"\n', "encode.format: unknown value 'xml'", "expected one of json, flat, avro"),
+        (_SINKS.format(one='mode = "hsh"'), "sinks.one.mode: unknown value 'hsh'", "did you mean hash?"),
+        (_SINKS.format(one='modus = "hash"'), "unknown key sinks.one.modus", "did you mean mode?"),
+        ('[notify.ops]\nkind = "slak"\n', "notify.ops.kind: unknown value 'slak'", "did you mean slack?"),
+        (_SINKS.format(one='parallel = "4"'), "sinks.one.parallel: Expected `int`", ""),
+    ],
+)
+def test_wrong_value_is_named_with_its_sink_and_what_is_accepted(more: str, message: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _config(more)
+
+    assert message in refused.value.message
+    assert hint in refused.value.hint
+
+
 def test_everything_else_has_a_default() -> None:
     config = _config()
 

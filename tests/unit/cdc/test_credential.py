@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Final
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.config.credential import OUTPUT_BYTES_MAX, CommandSecret, FileSecret, with_text
+from cdc.config.credential import OUTPUT_BYTES_MAX, CommandSecret, FileSecret, in_time, with_text
 from cdc.config.load import parse
 from cdc.config.settings import Config
 from cdc.config.shown import settings_shown
@@ -18,6 +19,8 @@ from cdc.config.sink_kinds import applied_of
 from cdc.doctor.transport_checks import check_transport
 from cdc.errors import ConfigError, CredentialUnavailable, SourceUnreachable
 from cdc.replication.connect import connect, conninfo
+from cdc.why.error_codes import code_of
+from cdc.why.evidence import Failure
 from tests.fixtures.servers.waiting import until
 
 _FILE: Final = """
@@ -145,6 +148,13 @@ def test_command_that_hangs_is_ended_with_everything_that_it_started(tmp_path: P
     until(lambda: not _runs(child), "the end of what the command started")
 
 
+def test_time_limit_of_another_caller_ends_the_command_sooner() -> None:
+    config = _config("password_command = " + json.dumps(_python("import time; time.sleep(600)")))
+
+    with pytest.raises(SourceUnreachable, match=r"timed out after 0\.2 s"):
+        connect(in_time(config.source.dsn, 0.2))
+
+
 def test_missing_program_and_file_are_failed_connections_that_are_retried(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("x")
     by_command = _config('password_command = ["/nowhere/token", "--for=cdc"]')
@@ -157,6 +167,7 @@ def test_missing_program_and_file_are_failed_connections_that_are_retried(tmp_pa
             connect(config.source.dsn)
         found.append(caught.value)
 
+    assert [code_of(Failure.of(one)) for one in found] == ["credential-unavailable"] * 2
     assert "cannot connect to PostgreSQL: source.password_command: /nowhere/token cannot be run: No such file" in str(
         found[0]
     )

@@ -254,7 +254,7 @@ def test_wrong_receiver_is_refused_without_its_secret(lines: str, says: str) -> 
     [
         ('[notify.Ops]\nkind = "slack"', "invalid name notify.Ops"),
         ('[notify]\nkind = "slack"', "notify"),
-        ('[notify.ops]\nkind = "email"', "Invalid enum value 'email'"),
+        ('[notify.ops]\nkind = "email"', "notify.ops.kind: unknown value 'email'"),
         ('[notify.ops]\nurl = "http://h/"', "kind is missing"),
     ],
 )

@@ -148,6 +148,13 @@ def test_values_of_rows_are_shown_only_with_the_token(page: _Page) -> None:
     assert page.get("/api/key?table=t&key=1", _TOKEN)[0] == 200
 
 
+def test_address_of_a_page_that_is_typed_without_its_hash_leads_to_the_page(page: _Page) -> None:
+    code, _, body = ask("127.0.0.1", page.server.port, "/tables")
+
+    assert code == 404
+    assert b"/ (the page)" in body
+
+
 def test_a_wrong_token_is_refused_even_where_none_is_needed(page: _Page) -> None:
     assert page.get("/api/picture", "other")[0] == 401
     assert page.get("/api/picture")[0] == 200

@@ -21,6 +21,7 @@ from cdc.why.evidence import (
     SnapshotEvidence,
     StartEvidence,
 )
+from cdc.why.reach import reach_urls
 from cdc.why.rules import concerning, find_causes, is_healthy
 from tests.fixtures.capture.why_scenes import (
     CACHE,
@@ -61,6 +62,14 @@ def test_cause_that_the_evidence_shows_is_named_first(scene: str) -> None:
     assert first.says
     assert "  " not in first.says
     assert first.document()["page"].startswith("docs/howto/")
+
+
+def test_password_that_only_this_command_lacks_is_a_risk_while_capture_runs() -> None:
+    running, down = (find_causes(EVERY[f"no password for {of}"][1])[0] for of in ("this command", "the source"))
+
+    assert (running.level, down.level) == (Level.RISK, Level.STOPPED)
+    assert "capture still follows the log" in running.evidence
+    assert running.says.endswith("source.password_command: aws failed with exit code 1")
 
 
 def test_every_declared_cause_has_a_scene() -> None:
@@ -266,3 +275,47 @@ def test_kafka_that_another_collector_has_read_counts_as_slow_and_not_as_down() 
 
     assert [one.code for one in find_causes(down)] == ["broker-unreachable"]
     assert [(one.code, one.level) for one in find_causes(slow)] == [("broker-slow", Level.RISK)]
+
+
+def test_sink_that_capture_reports_is_not_also_unread_while_kafka_is_down() -> None:
+    config = parse('name = "shop"\n[source]\ndsn = "dbname=shop"\n[kafka]\nbootstrap = "127.0.0.1:1"\n', {})
+    found: dict[str, Any] = {
+        evidence_of.KAFKA: KafkaEvidence(failure=failure("BrokerUnreachable")),
+        evidence_of.CAPTURE: replace(RUNNING, sinks={"fast": {"state": "RUNNING"}}),
+        evidence_of.SOURCE: SOURCE,
+    }
+    late = dict.fromkeys(("sink fast", "sink other"), "no answer within 8 s")
+
+    unread = gathering._assembled(config, ManualClock(), found, dict(late)).unread
+
+    assert set(late) & set(unread) == {"sink other"}
+
+
+def test_sink_that_waits_without_an_error_says_for_what_in_words() -> None:
+    (cause,) = find_causes(of_sink(state="WAITING", reason="tables"))
+
+    assert cause.says == "sink cache waits: its tables are not captured, or its views not published, yet"
+
+
+def test_address_of_a_store_says_whether_its_name_network_or_port_is_wrong() -> None:
+    found = [find_causes(EVERY[of][1])[0] for of in ("name of a store", "store that does not run")]
+
+    assert found[0].says == "the host name of the store of sink cache does not resolve: cache:6379"
+    assert found[1].evidence[0] == "TCP connection to cache:6379: refused, no program listens there"
+    assert found[1].hint.startswith("start the store")
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://127.0.0.1:1/0", "127.0.0.1:1"),
+        ("http://127.0.0.1:1/", "127.0.0.1:1"),
+        ("https://[::1]:1", "::1:1"),
+        ("redis://nothing.invalid", "nothing.invalid:6379"),
+    ],
+)
+def test_address_of_a_store_is_read_from_its_url(url: str, address: str) -> None:
+    (found,) = reach_urls(url, ManualClock())
+
+    assert found.address == address
+    assert found.outcome in {"refused", "unresolved", "unreachable"}

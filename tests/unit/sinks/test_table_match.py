@@ -71,6 +71,28 @@ def test_pattern_that_matches_no_table_yet_waits_visibly_and_is_no_error() -> No
     assert [one["event"] for one in logged] == ["sink_tables_unmatched"]
 
 
+@pytest.mark.parametrize(
+    ("captured", "message"),
+    [
+        (_CAPTURED, "sinks.fast.tables has 'views.customer', which no lake has published yet"),
+        (
+            {**_CAPTURED, "views.customers": True},
+            "sinks.fast.tables has 'views.customer', which no lake has published yet; did you mean views.customers?",
+        ),
+    ],
+)
+def test_view_that_is_not_published_yet_is_no_missing_table(captured: Mapping[str, bool], message: str) -> None:
+    world = World("views.customer", captured=captured)
+
+    world.later()
+
+    cause = world.waited[-1]
+    assert cause is not None
+    assert cause.message == message
+    assert "publish" in cause.hint
+    assert "source.tables" not in cause.hint
+
+
 def test_table_that_is_created_later_joins() -> None:
     world = World("public.new_*")
     world.later()
