@@ -143,7 +143,7 @@ class KnownTables:
                 try:
                     self._read_schemas(bounded)
                     self._known.follower = self._known.follower or CatalogFollower(self._name)
-                    self._known.catalog = self._known.follower.look(bounded)
+                    self._known.catalog = self._known.follower.read(bounded)
                 except TopicMismatch:
                     self._known = _Known()
             self._read_s = self._clock.monotonic_s()

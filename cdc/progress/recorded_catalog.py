@@ -42,7 +42,7 @@ def recorded_catalog(reader: TopicReader, name: str) -> RecordedCatalog:
 
 
 class CatalogFollower:
-    """Follows the recorded catalog: each look reads only what is new since the one before. One thread."""
+    """Follows the recorded catalog: each call reads only what is new. One thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -53,7 +53,7 @@ class CatalogFollower:
         self._records: dict[bytes, bytes] = {}
         self._catalog = RecordedCatalog(None, {}, {})
 
-    def look(self, reader: TopicReader) -> RecordedCatalog:
+    def read(self, reader: TopicReader) -> RecordedCatalog:
         """Return the catalog as it is now. Raises what `recorded_catalog` raises."""
         low, high = reader.end_offsets([self._partition[0]])[self._partition]
         if self._at > high:  # the topic was made again

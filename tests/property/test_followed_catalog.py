@@ -1,4 +1,4 @@
-"""Looks that read only what is new find the same catalog as a reading of the whole topic."""
+"""Readings of only what is new find the same catalog as a reading of the whole topic."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _WRITES = st.one_of(
 )
 
 
-@given(st.lists(st.one_of(_WRITES, st.sampled_from(["look", "made again"])), max_size=30))
-def test_followed_catalog_is_the_recorded_one_at_each_look(steps: list[tuple[bytes, bytes | None] | str]) -> None:
+@given(st.lists(st.one_of(_WRITES, st.sampled_from(["read", "made again"])), max_size=30))
+def test_followed_catalog_is_the_recorded_one_whenever_it_is_read(steps: list[tuple[bytes, bytes | None] | str]) -> None:
     log, follower = MemoryLog(committed={0}), CatalogFollower(_NAME)
-    for step in [*steps, "look"]:
+    for step in [*steps, "read"]:
         if step == "made again":
             log.partitions[_AT] = []
-            assert follower.look(log).tables == {}
+            assert follower.read(log).tables == {}
         elif isinstance(step, str):
-            assert follower.look(log) == recorded_catalog(log, _NAME)
+            assert follower.read(log) == recorded_catalog(log, _NAME)
         else:
             log.partitions.setdefault(_AT, []).append(_Slot((*step, None), 0))
