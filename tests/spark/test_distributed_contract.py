@@ -17,6 +17,6 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.location import Location
 
 
-@pytest.fixture
-def lake(quick: SparkSession, location: Location) -> Committer:  # type: ignore[no-redef] # it takes the place of theirs
+@pytest.fixture  # type: ignore[no-redef]
+def lake(quick: SparkSession, location: Location) -> Committer:
     return Framed(quick, location)

@@ -258,6 +258,11 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
     return settings
 
 
+def is_local(master: str) -> bool:
+    """Whether tasks run in the driver's own JVM. ``local-cluster`` has executors of its own."""
+    return _local_threads(master, 1) > 0
+
+
 def _local_threads(master: str, cores: int) -> int:
     """Return how many tasks a local master runs at once; 0 for other masters."""
     match = _LOCAL.fullmatch(master)
