@@ -82,8 +82,10 @@ class SparkDelta(DeltaRs):
         """See `Committer`."""
         if isinstance(rows, pa.Table) or not can_rewrite(_schema(rows), key):
             return super().merge(table, here(rows), key, base=base, txn=txn)
-        base = self._widened(table, _schema(rows.drop(DELETED)), base, txn)
-        return self._once(table, base, txn, partial(self._merge_frame, table, rows, tuple(key)))
+        wide = self._widened(table, _schema(rows.drop(DELETED)), base, txn)
+        # Files without the new columns stay as they are, unless one of their rows changed.
+        write = partial(self._merge_frame, table, rows, tuple(key), fills_files=wide == base)
+        return self._once(table, wide, txn, write)
 
     def close_and_append(
         self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn
@@ -122,6 +124,8 @@ class SparkDelta(DeltaRs):
         key: tuple[str, ...],
         opened: DeltaTable | None,
         properties: CommitProperties,
+        *,
+        fills_files: bool,
     ) -> None:
         live = rows.where(~fn.col(DELETED)).drop(DELETED)
         schema = _schema(live)
@@ -134,7 +138,7 @@ class SparkDelta(DeltaRs):
             return
         found = located(self._spark, self._location, table, opened, _in_row(rows), key, ranges).persist()
         try:
-            done, added = self._merged(found, files, ranges)
+            done, added = self._merged(found, files, ranges, small_bytes=SMALL_BYTES if fills_files else 0)
         finally:
             found.unpersist()
         columns = [report.columns for report in done.values() if report.columns is not None]
@@ -144,9 +148,12 @@ class SparkDelta(DeltaRs):
         commit_actions(opened, [*actions, *_adds(done.values()), *_adds(added)], properties)
 
     def _merged(
-        self, found: DataFrame, files: TableFiles, ranges: Sequence[FileRange]
+        self, found: DataFrame, files: TableFiles, ranges: Sequence[FileRange], *, small_bytes: int
     ) -> tuple[dict[int, Report], list[Report]]:
-        """Rewrite files and write new ones. Returns the reports of both; those of rewritten files by their number."""
+        """Rewrite files and write new ones. Returns the reports of both; those of rewritten files by their number.
+
+        A file takes new keys of its range if it is rewritten anyway, or is smaller than `small_bytes`.
+        """
         is_fresh = fn.col(AT).isNull() & ~fn.col(ROW)[DELETED]
         matching = {row[AT] for row in found.where(fn.col(AT).isNotNull()).select(AT).distinct().collect()}
         fresh = with_homes(found.where(is_fresh), files.key, ranges, files.schema.field(files.key[0]).type)
@@ -154,7 +161,7 @@ class SparkDelta(DeltaRs):
         housed = {
             home
             for home, count in counts.items()
-            if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < SMALL_BYTES)
+            if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < small_bytes)
         }
         changed = found.where(fn.col(AT).isNotNull()).select(ROW, AT)
         rest = fresh
