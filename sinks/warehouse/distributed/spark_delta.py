@@ -33,9 +33,10 @@ from sinks.warehouse.delta.delta_table import (
 from sinks.warehouse.delta.deltars import DeltaRs, commit_actions, here
 from sinks.warehouse.delta.key_ranges import FileRange, ranges_of
 from sinks.warehouse.delta.merge import can_rewrite
-from sinks.warehouse.delta.packing import HOOKS
+from sinks.warehouse.delta.packing import HOOKS, is_packed
 from sinks.warehouse.delta.patch import is_keyable
 from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES, file_rows, removed
+from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file
 from sinks.warehouse.distributed.file_tasks import (
     Report,
@@ -95,6 +96,12 @@ class SparkDelta(DeltaRs):
             return super().close_and_append(table, here(closes), here(rows), key, base=base, txn=txn)
         base = self._widened(table, _with_open(_schema(rows)), base, txn)
         return self._once(table, base, txn, partial(self._close_frame, table, closes, rows, tuple(key)))
+
+    def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+        """See `Committer`. Executors sort rows. Without an order, small files are streamed through the driver."""
+        if not sort_by:
+            return super().compact(table, base=base, txn=txn)
+        return self._once(table, base, txn, partial(self._sort_frame, table, tuple(sort_by)))
 
     def _widened(self, table: str, schema: pa.Schema, base: int | None, txn: Txn) -> int | None:
         """Return the version with all columns of the rows, after a commit that adds those which `base` lacks."""
@@ -202,6 +209,23 @@ class SparkDelta(DeltaRs):
                 found.unpersist()
         actions = [removed(ranges[number], {OPEN: "true"}) for number in done]
         commit_actions(opened, [*actions, *_adds(done.values()), *_adds(new)], properties)
+
+    def _sort_frame(
+        self, table: str, key: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties
+    ) -> None:
+        if opened is None or is_packed(opened, key):
+            return
+        partition = {OPEN: "true"} if OPEN in opened.metadata().partition_columns else {}
+        ranges = [file for file in ranges_of(opened, key[0]) if not partition or f"{OPEN}=true/" in file.path]
+        if not ranges:
+            return
+        only = frozenset(file.path for file in ranges)
+        rows = frame_of(self._spark, self._location, table, opened.version(), only=only).drop(OPEN)
+        files = self._files(table, columns_of(opened), key, opened, ranges)
+        task, count = (write_versions if partition else write_new), sum(file.rows or 0 for file in ranges)
+        new = new_files(_in_row(rows), files, task, rows=count, sort_by=key)
+        note_columns(properties, ())
+        commit_actions(opened, [*(removed(file, partition) for file in ranges), *_adds(new)], properties)
 
     def _files(
         self,
