@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from sinks.warehouse.delta.key_ranges import FileRange, between, is_ranged, sorted_keys
 from sinks.warehouse.delta.pinned_version import schema_json
 from sinks.warehouse.distributed.executor_jobs import AT, ROW, in_python
+from sinks.warehouse.spark.frames import frame_of_rows
 from sinks.warehouse.spark.storage_options import read_options
 
 if TYPE_CHECKING:
@@ -112,4 +113,4 @@ def _stored_keys(
             AT: pa.array(list(files), pa.int32()),
         }
     )
-    return keys.join(fn.broadcast(spark.createDataFrame(numbers)), "name").drop("name")
+    return keys.join(fn.broadcast(frame_of_rows(spark, numbers)), "name").drop("name")
