@@ -38,6 +38,10 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     """
     master: str = "local[*]"
     """Spark master. That of spark-submit takes precedence."""
+    committer: Literal["auto", "local", "distributed"] = "auto"
+    """What writes the tables: this process (`local`) or Spark's executors (`distributed`). `auto`: local if the Spark
+    master is local. You can change it at any time.
+    """
     memory: Annotated[str, Meta(pattern="^[1-9][0-9]*[mg]$")] = "2g"
     """Heap of the Spark driver, for example 512m or 4g."""
     spark: dict[str, Secret] = {}

@@ -39,7 +39,6 @@ from sinks.warehouse.lake.manifest import Pending, TableState
 from sinks.warehouse.lake.old_sums import drop_old_sums
 from sinks.warehouse.lake.restore_check import check_newest
 from sinks.warehouse.lake_observer import published_cut
-from sinks.warehouse.log import table_outputs
 from sinks.warehouse.log.cut_pieces import Chunk, parts_of
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
 from sinks.warehouse.log.event_time import check_event_times, event_time_of
@@ -88,7 +87,8 @@ class LakeDriver:
         self._views = CutViews(parts, self._manifest)
         self._size = CutSize(parts.settings)
         seen = None if parts.spans is None else parts.spans.read
-        self._reader = SpanReader(parts.spark, parts.kafka_options, parts.reader, seen)
+        small = None if parts.in_frames else parts.reader
+        self._reader = SpanReader(parts.spark, parts.kafka_options, small, seen, in_frames=parts.in_frames)
 
     @property
     def position(self) -> CutPosition:
@@ -260,20 +260,24 @@ class LakeDriver:
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}
         here = {topic: form for topic, form in forms.items() if topic in topics}
-        for topic, first_rows in self._reader.rows(part, here):
+        for topic, first_rows in self._reader.outputs(part, here):
             rows, table = first_rows, here[topic][-1]
-            if len(known[topic]) > len(here[topic]) and table_outputs.has_unknown_schemas(rows, table):
+            if len(known[topic]) > len(here[topic]) and rows.has_unknown_schemas(table):
+                rows.release()
                 seen = self._seen_forms(work.new, known, [topic])
-                rows, table = next(self._reader.rows(part, seen))[1], seen[topic][-1]
+                rows, table = next(self._reader.outputs(part, seen))[1], seen[topic][-1]
                 forms |= seen
             names = names_of(table, parts.settings)
             before = _schema_in(commit.tables, names)
             old = None if before is None else self._lake_table(schemas[(table.table, before)])
-            writer.write(rows, table, old, names)
+            try:
+                writer.write(rows, table, old, names)
+            finally:
+                rows.release()
             # Merges of scattered keys leave a mirror unsorted; sorted keys are found in few files.
             written |= {name: table.key if name == names.mirror else () for name in names.all}
-        for topic, rows in self._reader.events(part, sorted(topics & work.choice.events.keys())):
-            commit.archive(work.choice.events[topic], rows, schema_id="")
+        for topic, events in self._reader.events(part, sorted(topics & work.choice.events.keys())):
+            commit.archive(work.choice.events[topic], events, schema_id="")
             written[work.choice.events[topic]] = ()
         return written
 

@@ -30,7 +30,7 @@ class LakeParts:
     """What a driver consists of. `closing` closes what was opened for it.
 
     `views` and `refused` are those of the files (`ViewFiles`). `keep_spark` leaves the Spark session open for the next
-    driver of this process.
+    driver of this process. With `in_frames` the committer gets rows as frames of Spark.
     """
 
     name: str
@@ -41,6 +41,7 @@ class LakeParts:
     reader: LogReader
     store: ManifestStore
     committer: Committer
+    in_frames: bool = False
     fence: Fence
     views: Sequence[View]
     refused: Mapping[str, ViewRefused] = field(default_factory=dict)

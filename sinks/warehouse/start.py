@@ -27,7 +27,7 @@ from cdc.telemetry import log
 from cdc.telemetry.spans import SinkTracing
 from sinks.state.capture_start import waiting_for_capture
 from sinks.warehouse.cut_spans import CutSpans
-from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.distributed.choice import committer_of, is_distributed
 from sinks.warehouse.driver import LakeDriver
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.fence import Fence
@@ -98,7 +98,8 @@ def start(
                 kafka_options=access.options,
                 reader=reader,
                 store=store,
-                committer=DeltaRs(location),
+                committer=committer_of(settings, spark, location),
+                in_frames=is_distributed(settings, spark.sparkContext.master or ""),
                 fence=fence,
                 views=files.views,
                 refused=files.refused,

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 T: Final = "mirror/public.t"
 EDGES: Final = (
-    *("replace pending.json", "rows", "append", "close_and_append", "merge", "overwrite", "hold"),
+    *("replace pending.json", "outputs", "append", "close_and_append", "merge", "overwrite", "hold"),
     *("replace <cut>.json", "replace current.json", "remove pending.json"),
 )
 """Steps of a cut with one table and a view, in order: a driver fails before each of them."""

@@ -14,6 +14,7 @@ from sinks.warehouse.lake.manifest import ManifestStore
 from tests.fixtures.lake.lake_process import Sink
 from tests.fixtures.lake.lake_truth import Truth
 from tests.fixtures.lake.lake_workload import BANK, BEGIN, SCHEMA, LakeWork
+from tests.fixtures.lake.running_lake import COMMITTER
 from tests.fixtures.servers.seed import seed
 from tests.fixtures.servers.waiting import until
 from tests.spark.conftest import SHORT_LIVED
@@ -47,6 +48,7 @@ def test_sink_killed_at_random_moments_under_load_leaves_an_exact_lake(
     oracle = capture.oracle()
     sink: dict[str, Any] = {"kind": "warehouse", "path": str(lake), "history": ["public.accounts"], "interval_s": 0.0}
     sink |= {"events_max": 150, "master": "local[2]", "memory": "1g", "spark": SHORT_LIVED}
+    sink |= {"committer": os.environ.get(COMMITTER, "auto")}
     sections: Sections = {"capture": {"batch_rows_max": 40, "catalog_check_s": 0.2}, "sinks.lake": sink}
     daemon = capture.running(sections)
     capture.sql(BEGIN)

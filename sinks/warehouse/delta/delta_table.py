@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 TARGET_FILE_BYTES: Final = 16 << 20  # a merge rewrites whole files: 0.26 s with 8 MiB, 0.45 s with 32 (2026-11-21)
-_STATISTICS_COLUMNS: Final = 32  # deltalake collects statistics for that many columns by default
+STATISTICS_COLUMNS: Final = 32  # deltalake collects statistics for that many columns by default
 
 _INDEXED: Final = "delta.dataSkippingNumIndexedCols"
 
@@ -35,14 +35,14 @@ _CONFIGURATION: Final = {
 
 def configuration(columns: Sequence[str], key: Sequence[str]) -> dict[str, str]:
     """Return the configuration of a new table. Its statistics include the last column of the key."""
-    if all(columns.index(name) < _STATISTICS_COLUMNS for name in key):
+    if all(columns.index(name) < STATISTICS_COLUMNS for name in key):
         return _CONFIGURATION
     return {**_CONFIGURATION, _INDEXED: str(1 + max(map(columns.index, key)))}
 
 
 def indexed_columns(opened: DeltaTable) -> int:
     """Return how many of its columns have statistics."""
-    return int(opened.metadata().configuration.get(_INDEXED, _STATISTICS_COLUMNS))
+    return int(opened.metadata().configuration.get(_INDEXED, STATISTICS_COLUMNS))
 
 
 def columns_of(opened: DeltaTable) -> pa.Schema:

@@ -53,7 +53,7 @@ from sinks.warehouse.delta.patch import check_once
 from sinks.warehouse.delta.read_ahead import read_ahead
 from sinks.warehouse.delta.replace import replace
 from sinks.warehouse.delta.table_files import Action, Target
-from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Rows, Txn
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.object_disk import ObjectDisk
 from sinks.warehouse.lake.store_errors import translating_store_errors
@@ -102,29 +102,27 @@ class DeltaRs:
             self._counted = table, opened
             return row_count(opened)
 
-    def append(
-        self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()
-    ) -> int:
+    def append(self, table: str, rows: Changes, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()) -> int:
         """See `Committer`."""
-        return self._once(table, base, txn, partial(self._append, table, rows, tuple(partition_by)))
+        return self._once(table, base, txn, partial(self._append, table, here(rows), tuple(partition_by)))
 
     def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
         """See `Committer`."""
         return self._once(table, base, txn, partial(self._overwrite, table, rows, tuple(sort_by)))
 
-    def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
+    def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
-        return self._once(table, base, txn, partial(self._merge, table, rows, tuple(key)))
+        return self._once(table, base, txn, partial(self._merge, table, here(rows), tuple(key)))
 
     def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
         return self._once(table, base, txn, partial(self._replace, table, keys, rows))
 
     def close_and_append(
-        self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
+        self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn
     ) -> int:
         """See `Committer`. One merge: rows of `closes` match an open row, rows to add match nothing."""
-        return self._once(table, base, txn, partial(self._close, table, closes, rows, tuple(key)))
+        return self._once(table, base, txn, partial(self._close, table, here(closes), here(rows), tuple(key)))
 
     def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
         """See `Committer`."""
@@ -349,7 +347,7 @@ class DeltaRs:
         check_once(table, rows, key)
         merged = rewrite(self._target(table, opened, key), rows)
         note_columns(properties, merged.columns)
-        _commit(opened, merged.actions, properties)
+        commit_actions(opened, merged.actions, properties)
 
     def _replace(
         self, table: str, keys: pa.Table, rows: pa.Table, opened: DeltaTable | None, properties: CommitProperties
@@ -362,7 +360,7 @@ class DeltaRs:
             return
         target = self._target(table, opened, tuple(keys.column_names))
         rows = rows.select(target.schema.names).cast(target.schema)
-        _commit(opened, replace(target, keys, rows), properties)
+        commit_actions(opened, replace(target, keys, rows), properties)
 
     def _target(self, table: str, opened: DeltaTable, key: tuple[str, ...]) -> Target:
         return Target(
@@ -410,7 +408,13 @@ class DeltaRs:
         ).when_matched_update(closed).when_not_matched_insert(columns, f"not {closing}").execute()
 
 
-def _commit(opened: DeltaTable, actions: list[Action], properties: CommitProperties) -> None:
+def here(rows: Changes) -> pa.Table:
+    """Return rows in this process."""
+    return rows if isinstance(rows, pa.Table) else rows.toArrow()
+
+
+def commit_actions(opened: DeltaTable, actions: list[Action], properties: CommitProperties) -> None:
+    """Commit added and removed files; makes no commit without any."""
     if actions:
         opened.create_write_transaction(
             actions,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.warehouse.delta.key_ranges import FileRange, between, homes, sorted_keys
-from sinks.warehouse.delta.patch import Match, among, inserted, is_keyable, patched
+from sinks.warehouse.delta.patch import Match, among, inserted, is_keyable, merged
 from sinks.warehouse.delta.table_files import (
     AT_ONCE,
     SMALL_BYTES,
@@ -127,10 +127,6 @@ def _rewritten(target: Target, job: _Job) -> Merged:
     """Rewrite a file. The same commit removes the old one."""
     with open_file(target.storage, job.file) as opened:
         rows, footer = rows_in(opened, target.schema), opened.metadata
-    columns: frozenset[str] | None = frozenset()
-    if len(job.matched):
-        rows, changed, has_gone = patched(rows, job.changes, job.matched)
-        columns = None if has_gone else changed
-    if job.fresh is not None:
-        rows = inserted(rows, job.fresh, target.key)
-    return Merged(written_again(target, job.file, footer, rows), columns)
+    found = merged(rows, job.changes, job.matched, job.fresh, target.key)
+    actions = written_again(target, job.file, footer, found.rows)
+    return Merged(actions, None if found.has_gone else found.columns)

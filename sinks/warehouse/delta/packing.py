@@ -28,7 +28,7 @@ def packed(sort_by: tuple[str, ...], opened: DeltaTable | None, properties: Comm
     """Rewrite small files as few, or with `sort_by` the whole table in that order: see `TableUpkeep.compact`."""
     if opened is None:
         raise InvariantError("a table that does not exist is compacted")
-    if sort_by and _is_packed(opened, sort_by):
+    if sort_by and is_packed(opened, sort_by):
         return
     if sort_by:
         # With one column, Z order is plain order.
@@ -49,7 +49,7 @@ def packed(sort_by: tuple[str, ...], opened: DeltaTable | None, properties: Comm
     )
 
 
-def _is_packed(opened: DeltaTable, key: Sequence[str]) -> bool:
+def is_packed(opened: DeltaTable, key: Sequence[str]) -> bool:
     """Whether rewriting all of it would gain nothing: `rewrite` keeps the ranges of files."""
     if opened.metadata().partition_columns or not can_rewrite(columns_of(opened), key):
         return False

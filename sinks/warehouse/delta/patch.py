@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc.errors import InvariantError
-from sinks.warehouse.lake.committer import DELETED
+from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,47 @@ def inserted(rows: pa.Table, more: pa.Table, key: Sequence[str]) -> pa.Table:
         [rows, more.select([name for name in more.column_names if name != DELETED])], promote_options="default"
     )
     return added.sort_by([(name, "ascending") for name in key])
+
+
+def merged(stored: pa.Table, changes: pa.Table, matched: Match, fresh: pa.Table | None, key: Sequence[str]) -> Patched:
+    """Return the rows of a file after a merge: the one rule of both committers.
+
+    Args:
+        stored: all rows of the file.
+        changes: with `_deleted`; columns that it lacks keep their values.
+        matched: the result of `match` for both.
+        fresh: rows with new keys that the file takes; None for none.
+        key: names of the key's columns.
+    """
+    found = patched(stored, changes, matched) if len(matched) else Patched(stored, frozenset(), has_gone=False)
+    return found if fresh is None else found._replace(rows=inserted(found.rows, fresh, key))
+
+
+class Closed(NamedTuple):
+    """The rows of a history's file after versions ended.
+
+    Attributes:
+        opens: rows that are still open.
+        ended: rows that ended, with their end.
+    """
+
+    opens: pa.Table
+    ended: pa.Table
+
+
+def closed(stored: pa.Table, closes: pa.Table, matched: Match) -> Closed:
+    """Return the open rows of a file of a history, divided into rows that stay open and rows that end.
+
+    Args:
+        stored: all rows of the file, each open.
+        closes: with `_valid_to_lsn` and `_valid_to`.
+        matched: the result of `match` for both.
+    """
+    ended = stored.take(matched.rows)
+    for name in (VALID_TO_LSN, VALID_TO):
+        values = whole(closes[name]).take(matched.changes)
+        ended = ended.set_column(ended.schema.get_field_index(name), stored.schema.field(name), values)
+    return Closed(stored.filter(pc.invert(among(matched.rows, stored.num_rows))), ended)
 
 
 def whole(values: pa.ChunkedArray) -> pa.Array:

@@ -26,7 +26,7 @@ SMALL_BYTES: Final = 2 << 20  # a smaller file takes new rows even if none of it
 AT_ONCE: Final = 2  # files; each is about ten MB of rows
 _FULL: Final = 1.5  # times the target size: a larger file is split
 _SHRINKS: Final = 0.8  # bytes in the file per byte of values: above it, compression costs time and saves nothing
-_FILE_ROWS_MAX: Final = 262_144  # files of narrow rows are smaller: a few changed rows rewrite a whole one
+FILE_ROWS_MAX: Final = 262_144  # files of narrow rows are smaller: a few changed rows rewrite a whole one
 _ROW_BYTES: Final = 100.0  # assumed for a table without files
 _PLAIN: Final = "NONE"
 _COMPRESSED: Final = "SNAPPY"  # every reader has it
@@ -55,6 +55,7 @@ class Target:
         key: names of the key's columns.
         file_bytes: target size of files.
         indexed: number of columns with statistics.
+        partition: partition column -> value of the files; their rows do not have these columns.
     """
 
     storage: Files
@@ -63,6 +64,7 @@ class Target:
     key: tuple[str, ...]
     file_bytes: int
     indexed: int
+    partition: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,12 @@ def matched_in(target: Target, file: FileRange, keys: pa.Table) -> Match:
     return match(stored, keys, target.key)
 
 
-def removed(file: FileRange) -> RemoveAction:
+def removed(file: FileRange, partition: Mapping[str, str] | None = None) -> RemoveAction:
     """Return the action that removes a file from the table."""
-    return RemoveAction(file.path, data_change=True, deletion_timestamp=_now_ms(), size=file.size, partition_values={})
+    values: dict[str, str | None] = dict(partition or {})
+    return RemoveAction(
+        file.path, data_change=True, deletion_timestamp=_now_ms(), size=file.size, partition_values=values
+    )
 
 
 def written(target: Target, rows: pa.Table, writing: Writing) -> list[Action]:
@@ -111,18 +116,22 @@ def written(target: Target, rows: pa.Table, writing: Writing) -> list[Action]:
 
 def written_again(target: Target, file: FileRange, footer: pq.FileMetaData, rows: pa.Table) -> list[Action]:
     """Write the new rows of a file in its place."""
-    return [removed(file), *written(target, rows, Writing(file_rows(target, [file]), _compressions(footer, rows)))]
+    return [
+        removed(file, target.partition),
+        *written(target, rows, Writing(file_rows(target, [file]), _compressions(footer, rows))),
+    ]
 
 
 def file_rows(target: Target, files: Collection[FileRange]) -> int:
     """Return how many rows, as large as in these files, make a file of the target size."""
     rows = sum(file.rows or 0 for file in files)
     row_bytes = sum(file.size for file in files if file.rows) / rows if rows else _ROW_BYTES
-    return min(max(int(target.file_bytes / row_bytes), 1), _FILE_ROWS_MAX)
+    return min(max(int(target.file_bytes / row_bytes), 1), FILE_ROWS_MAX)
 
 
 def _file(target: Target, rows: pa.Table, compressions: Mapping[str, str]) -> AddAction:
-    name = f"part-00000-{uuid4()}-c000.parquet"
+    folder = "".join(f"{column}={value}/" for column, value in target.partition.items())
+    name = f"{folder}part-00000-{uuid4()}-c000.parquet"
     with target.storage.open_output_stream(name) as stream:
         with pq.ParquetWriter(
             stream,
@@ -137,7 +146,7 @@ def _file(target: Target, rows: pa.Table, compressions: Mapping[str, str]) -> Ad
     return AddAction(
         path=name,
         size=size,
-        partition_values={},
+        partition_values=dict(target.partition),
         modification_time=_now_ms(),
         data_change=True,
         stats=stats_json(footer, rows.schema, target.indexed),

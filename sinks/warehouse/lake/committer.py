@@ -1,4 +1,7 @@
-"""The contract between a cut and the tables it writes. `sinks.warehouse.delta.deltars` implements it for one machine.
+"""The contract between a cut and the tables it writes.
+
+`sinks.warehouse.delta.deltars` implements it for one machine, `sinks.warehouse.distributed.spark_delta` for a cluster.
+Both write the same tables, so a lake can change from one to the other.
 
 Nothing here depends on Kafka, Spark or a file format. Tables are named by their path below the lake (`layout`).
 """
@@ -7,13 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 Rows: TypeAlias = "pa.Table | pa.RecordBatchReader"
 """All rows at once, or batch by batch."""
+Changes: TypeAlias = "pa.Table | DataFrame"
+"""Rows in the driver, or a frame of Spark whose rows a distributed committer leaves in the executors. A frame is read
+more than once, so the caller persists it."""
 DELETED: Final = "_deleted"
 """Column of `merge`'s rows: true if the key is deleted. It is not stored."""
 VALID_TO_LSN: Final = "_valid_to_lsn"
@@ -83,7 +92,8 @@ class TableReads(Protocol):
 class TableWrites(Protocol):
     """Commits to tables. One writer per lake; not thread-safe.
 
-    Each method makes at most one commit, which carries `txn`, and returns the version that holds it. `base` is the
+    Each method makes at most one commit, which carries `txn`, and returns the version that holds it. If a distributed
+    one adds columns, a commit that only does this precedes it. `base` is the
     version that the manifest names, None for a table it does not have. A table that already holds `txn` is left
     unchanged. Then the version of the commit that carried it is returned; later commits of the same cut may follow it.
     A statement that changes nothing may make no commit and return `base`.
@@ -92,15 +102,13 @@ class TableWrites(Protocol):
     LakeUnready if storage is full or not available; SinkUnfit if a column has another type than in the table.
     """
 
-    def append(
-        self, table: str, rows: pa.Table, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()
-    ) -> int:
+    def append(self, table: str, rows: Changes, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()) -> int:
         """Add rows. Creates the table if it does not exist. New columns are added; missing columns are null."""
 
     def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
         """Replace rows and columns. The partition columns stay. Rows that come batch by batch are not sorted."""
 
-    def merge(self, table: str, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
+    def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """Upsert and delete by key. `rows` has each key once, never null, and `_deleted`; new columns are added."""
 
     def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
@@ -111,7 +119,7 @@ class TableWrites(Protocol):
         """
 
     def close_and_append(
-        self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, base: int | None, txn: Txn
+        self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn
     ) -> int:
         """Write a history: open rows of the keys in `closes` get its `_valid_to…`, and `rows` are added unchanged.
 

@@ -22,6 +22,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from msgspec import structs
 
 from cdc.errors import InvariantError, LakeDamaged
@@ -32,9 +33,7 @@ from sinks.warehouse.lake.manifest import Manifest, PlanRecord, TableState, Unbu
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    import pyarrow as pa
-
-    from sinks.warehouse.lake.committer import Committer, Rows, TableReads
+    from sinks.warehouse.lake.committer import Changes, Committer, Rows, TableReads
     from sinks.warehouse.lake.manifest import ManifestStore, Pending
 
 # App ids in the Delta logs. They are permanent: a renamed one would apply an interrupted cut twice.
@@ -99,8 +98,8 @@ class CutCommit:
     def written(self) -> dict[str, Written]:
         """Lake table -> the rows that it took in this cut.
 
-        Rewritten tables are left out. Empty if the cut is applied in pieces: the rows of all pieces together may not
-        fit into memory.
+        Rewritten tables are left out. Empty if the cut is applied in pieces, because the rows of all pieces together
+        may not fit into memory, or if the rows are in the executors.
         """
         return dict(self._written)
 
@@ -119,25 +118,25 @@ class CutCommit:
         """Every table as of this cut, so far."""
         return dict(self._tables)
 
-    def archive(self, table: str, rows: pa.Table, *, schema_id: str, partition_by: Sequence[str] = ()) -> int:
+    def archive(self, table: str, rows: Changes, *, schema_id: str, partition_by: Sequence[str] = ()) -> int:
         """Add the raw changes of a topic."""
 
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.append(table, rows, base=base, txn=txn, partition_by=partition_by)
 
-        self._note(table, Written(rows), schema_id)
+        self._note(table, rows, (), schema_id)
         return self._write(table, _ARCHIVE, schema_id, write)
 
-    def mirror(self, table: str, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
+    def mirror(self, table: str, rows: Changes, key: Sequence[str], *, schema_id: str) -> int:
         """Upsert and delete (`TableWrites.merge`)."""
 
         def write(base: int | None, txn: Txn) -> int:
             return self._committer.merge(table, rows, key, base=base, txn=txn)
 
-        self._note(table, Written(rows, tuple(key)), schema_id)
+        self._note(table, rows, key, schema_id)
         return self._write(table, _MIRROR, schema_id, write)
 
-    def history(self, table: str, closes: pa.Table, rows: pa.Table, key: Sequence[str], *, schema_id: str) -> int:
+    def history(self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, schema_id: str) -> int:
         """Close open rows and add new ones (`TableWrites.close_and_append`)."""
 
         def write(base: int | None, txn: Txn) -> int:
@@ -257,13 +256,13 @@ class CutCommit:
         self._checked.add(table)
         return version
 
-    def _note(self, table: str, written: Written, schema_id: str) -> None:
+    def _note(self, table: str, rows: Changes, key: Sequence[str], schema_id: str) -> None:
         """Note the rows that a table takes, unless its schema changed: then all its rows may have changed."""
         before = self._tables.get(table)
-        if self._pending.pieces:
+        if self._pending.pieces or not isinstance(rows, pa.Table):
             return
         if before is not None and before.schema_id == schema_id and table not in self._reshaped:
-            self._written[table] = written
+            self._written[table] = Written(rows, tuple(key))
 
     def _check_rows(self, table: str, state: TableState) -> None:
         """Compare with the manifest's count: a truncated log file may read as a commit without rows."""

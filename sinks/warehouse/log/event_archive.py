@@ -64,8 +64,13 @@ def event_topics(name: str, end: CutPosition, tables: Collection[str]) -> dict[s
 
 def archived(raw: DataFrame) -> pa.Table:
     """Return the rows of an archive from records of one topic with headers (`sinks.warehouse.log.span_batch`)."""
+    return archive_frame(raw).toArrow().cast(COLUMNS)
+
+
+def archive_frame(raw: DataFrame) -> DataFrame:
+    """Return the same rows as a frame; lazy."""
     headers = fn.col("headers")
-    rows = raw.select(
+    return raw.select(
         _text(fn.col("key")).alias("_key"),
         _bytes(fn.col("key")).alias("_key_bytes"),
         _text(fn.col("value")).alias("_payload"),
@@ -83,7 +88,6 @@ def archived(raw: DataFrame) -> pa.Table:
         fn.col("partition").alias("_partition"),
         fn.col("offset").alias("_offset"),
     )
-    return rows.toArrow().cast(COLUMNS)
 
 
 def _text(value: Column) -> Column:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sinks.warehouse.log import changes, event_archive, span_batch, span_size, table_outputs
 from sinks.warehouse.log.prepared_plans import PreparedPlans, fits
+from sinks.warehouse.log.row_outputs import ArrowRows, FrameRows
 from sinks.warehouse.log.small_spans import counted, is_small, read_small
 
 if TYPE_CHECKING:
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cdc.kafka.log_reader import LogReader
+    from sinks.warehouse.lake.committer import Changes
     from sinks.warehouse.lake.cut_position import Partition, PartitionCount
     from sinks.warehouse.log.cut_pieces import Chunk
     from sinks.warehouse.log.lake_columns import LakeTable
+    from sinks.warehouse.log.row_outputs import RowOutputs
     from sinks.warehouse.log.span import Span
 
+_Read = TypeVar("_Read")
 _AT_ONCE: Final = 2  # a job of a small cut waits half of its time: for the broker, for the driver's planning
 
 
@@ -41,12 +45,14 @@ class SpanReader:
         options: as `sinks.warehouse.log.kafka_access.KafkaAccess.options`, called for each read.
         reader: reads small spans; None if Spark reads everything.
         seen: takes the values of the records of small spans, for traces.
+        in_frames: leave rows in the executors, for a distributed committer. `reader` must be None then.
     """
 
     spark: SparkSession
     options: Callable[[], Mapping[str, str]] = field(repr=False)
     reader: LogReader | None = None
     seen: Callable[[Iterable[bytes | None]], None] | None = None
+    in_frames: bool = False
     _plans: PreparedPlans | None = None
     _held: tuple[Span, dict[str, pa.Table]] | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_AT_ONCE, "lake-read"))
@@ -80,6 +86,14 @@ class SpanReader:
         span_batch.check_counts(found.records, only)
         return found.schemas
 
+    def outputs(self, span: Span, forms: Mapping[str, Sequence[LakeTable]]) -> Iterator[tuple[str, RowOutputs]]:
+        """As `rows`, in the form that the committer takes."""
+        if not self.in_frames:
+            yield from ((topic, ArrowRows(rows, self.spark)) for topic, rows in self.rows(span, forms))
+            return
+        reads = {topic: partial(_frame_rows, tables=tables) for topic, tables in forms.items()}
+        yield from self._frames(span, reads)
+
     def rows(self, span: Span, forms: Mapping[str, Sequence[LakeTable]]) -> Iterator[tuple[str, pa.Table]]:
         """Yield each topic with its `sinks.warehouse.log.changes.sequenced` rows, in the order of `forms`.
 
@@ -96,9 +110,19 @@ class SpanReader:
             return
         yield from self._each(span, {topic: partial(_changes, tables=tables) for topic, tables in forms.items()})
 
-    def events(self, span: Span, topics: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-        """Yield each of these outbox event topics with its rows (`event_archive.archived`). Raises as `rows` does."""
-        return self._each(span, dict.fromkeys(topics, event_archive.archived), headers=True)
+    def events(self, span: Span, topics: Sequence[str]) -> Iterator[tuple[str, Changes]]:
+        """Yield each of these outbox event topics with its rows (`event_archive.archived`). Raises as `rows` does.
+
+        A frame is released when the next topic is requested.
+        """
+        if not self.in_frames:
+            yield from self._each(span, dict.fromkeys(topics, event_archive.archived), headers=True)
+            return
+        for topic, rows in self._frames(span, dict.fromkeys(topics, _frame_of_events), headers=True):
+            try:
+                yield topic, rows.frame
+            finally:
+                rows.release()
 
     def close(self) -> None:
         """Start nothing more. Running reads end with the session."""
@@ -136,26 +160,54 @@ class SpanReader:
     def _each(
         self, span: Span, reads: Mapping[str, Callable[[DataFrame], pa.Table]], *, headers: bool = False
     ) -> Iterator[tuple[str, pa.Table]]:
+        for topic, rows, part in self._read(span, reads, headers=headers):
+            counts = {(topic, index): count for index, count in table_outputs.counts(rows).items()}
+            span_batch.check_counts(counts, part)
+            yield topic, rows
+
+    def _frames(
+        self, span: Span, reads: Mapping[str, Callable[[DataFrame], FrameRows]], *, headers: bool = False
+    ) -> Iterator[tuple[str, FrameRows]]:
+        for topic, rows, part in self._read(span, reads, headers=headers):
+            span_batch.check_counts({(topic, index): count for index, count in rows.counts.items()}, part)
+            yield topic, rows
+
+    def _read(
+        self, span: Span, reads: Mapping[str, Callable[[DataFrame], _Read]], *, headers: bool
+    ) -> Iterator[tuple[str, _Read, Span]]:
         parts = _by_topic(span)
 
-        def read(topic: str) -> pa.Table:
+        def read(topic: str) -> _Read:
             raw = span_batch.read_span(self.spark, self.options(), parts[topic], headers=headers)
             return reads[topic](raw)
 
         for topic, rows in _in_order({topic: self._pool.submit(read, topic) for topic in reads}):
-            counts = {(topic, index): count for index, count in table_outputs.counts(rows).items()}
-            span_batch.check_counts(counts, parts[topic])
-            yield topic, rows
+            yield topic, rows, parts[topic]
 
 
-def _in_order(futures: dict[str, Future[pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
+def _in_order(futures: dict[str, Future[_Read]]) -> Iterator[tuple[str, _Read]]:
     """Yield each result in order. Reads that are no longer wanted are not started."""
     try:
         for topic in list(futures):
             yield topic, futures.pop(topic).result()
     finally:
         for future in futures.values():
-            future.cancel()
+            if not future.cancel():
+                future.add_done_callback(_unwanted)
+
+
+def _unwanted(future: Future[_Read]) -> None:
+    """Free the executors' memory of rows that were read in vain."""
+    if not future.cancelled() and future.exception() is None and isinstance(rows := future.result(), FrameRows):
+        rows.release()
+
+
+def _frame_rows(raw: DataFrame, tables: Sequence[LakeTable]) -> FrameRows:
+    return FrameRows.of(changes.sequenced(span_batch.parse(raw, tables), tables[-1]))
+
+
+def _frame_of_events(raw: DataFrame) -> FrameRows:
+    return FrameRows.of_events(event_archive.archive_frame(raw))
 
 
 def _changes(raw: DataFrame, tables: Sequence[LakeTable]) -> pa.Table:

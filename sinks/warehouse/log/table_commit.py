@@ -20,7 +20,7 @@ from cdc.errors import SinkUnfit
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
-from sinks.warehouse.log import changes, table_outputs
+from sinks.warehouse.log import changes
 from sinks.warehouse.log.lake_columns import (
     ARCHIVE_COLUMNS,
     HISTORY_COLUMNS,
@@ -30,7 +30,6 @@ from sinks.warehouse.log.lake_columns import (
     adds_only,
     evolve,
 )
-from sinks.warehouse.spark.frames import frame_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.committer import TableReads
     from sinks.warehouse.lake.cut_commit import CutCommit
     from sinks.warehouse.lake.location import Location
+    from sinks.warehouse.log.row_outputs import RowOutputs
 
 _DDL: Final = {
     "smallint": pa.int16(),
@@ -113,11 +113,11 @@ class TableWriter:
             closes = rows.select([*table.key, VALID_TO_LSN, VALID_TO])
             self._commit.history(names.history, closes, rows, table.key, schema_id=table.schema_id)
 
-    def write(self, rows: pa.Table, table: LakeTable, before: LakeTable | None, names: Names) -> None:
+    def write(self, rows: RowOutputs, table: LakeTable, before: LakeTable | None, names: Names) -> None:
         """Apply the events of one topic.
 
         Args:
-            rows: its records, from `sinks.warehouse.log.changes.sequenced`.
+            rows: its records.
             table: the form of the rows.
             before: the form of the lake tables; None if there are none yet.
             names: the lake tables.
@@ -125,28 +125,37 @@ class TableWriter:
         Raises:
             SinkUnfit: the table cannot hold a value; nothing was written.
         """
-        events, unchanged = table_outputs.checked(rows, table)
+        events, unchanged = rows.checked(table)
         step = evolve(before, table) if before is not None else None
         if step is not None and before is not None:
             self._reshape(table, before, step, names)
-        self._commit.archive(names.archive, table_outputs.archive(events), schema_id=table.schema_id)
+        self._commit.archive(names.archive, events.archive(), schema_id=table.schema_id)
         if not names.mirror:
             return
-        if unchanged:
-            events = self._filled(events, table, names, unchanged)
+        filled = self._filled(events, table, names, unchanged) if unchanged else None
+        try:
+            self._write_keyed(filled or events, table, names)
+        finally:
+            if filled is not None:
+                filled.release()
+
+    def _write_keyed(self, events: RowOutputs, table: LakeTable, names: Names) -> None:
         # Rows are filled from the mirror of the previous cut, so the mirror's own commit comes last.
         if names.history:
-            closes, versions = table_outputs.history(events, table)
+            closes, versions = events.history(table)
             self._commit.history(names.history, closes, versions, table.key, schema_id=table.schema_id)
-        self._commit.mirror(names.mirror, table_outputs.mirror(events, table), table.key, schema_id=table.schema_id)
+        self._commit.mirror(names.mirror, events.mirror(table), table.key, schema_id=table.schema_id)
 
-    def _filled(self, events: pa.Table, table: LakeTable, names: Names, columns: Collection[str]) -> pa.Table:
+    def _filled(self, events: RowOutputs, table: LakeTable, names: Names, columns: Collection[str]) -> RowOutputs:
         """Return the same events with the values that PostgreSQL did not send."""
         previous, version = None, self._commit.version(names.mirror)
         if version is not None:
             previous = _widened(frame_of(self._spark, self._location, names.mirror, version), table)
-        frame = changes.unflat(frame_of_rows(self._spark, events), table)
-        return changes.sequenced(changes.fill(frame, previous, table, columns), table).toArrow()
+
+        def fill(flat: DataFrame) -> DataFrame:
+            return changes.sequenced(changes.fill(changes.unflat(flat, table), previous, table, columns), table)
+
+        return events.filled(fill)
 
     def _reshape(self, table: LakeTable, before: LakeTable, step: Evolution, names: Names) -> None:
         """Give the lake tables the new form after DDL, with the values they have."""

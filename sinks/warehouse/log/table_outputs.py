@@ -17,8 +17,8 @@ from sinks.warehouse.log.changes import CLOSES
 from sinks.warehouse.log.lake_columns import HISTORY_COLUMNS, MIRROR_COLUMNS, LakeTable
 from sinks.warehouse.log.span_batch import UNFIT, judge
 
-_FOR_OTHERS: Final = frozenset({VALID_TO_LSN, VALID_TO, CLOSES, UNFIT})
-_BEGINS: Final = {"_valid_from_lsn": "_commit_lsn", "_valid_from_ordinal": "_ordinal", "_valid_from": "_committed_at"}
+FOR_OTHERS: Final = frozenset({VALID_TO_LSN, VALID_TO, CLOSES, UNFIT})
+BEGINS: Final = {"_valid_from_lsn": "_commit_lsn", "_valid_from_ordinal": "_ordinal", "_valid_from": "_committed_at"}
 
 
 def counts(rows: pa.Table) -> dict[int, int]:
@@ -42,7 +42,7 @@ def checked(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, frozenset[str]]
 
 def archive(rows: pa.Table) -> pa.Table:
     """Return every event unchanged."""
-    return rows.drop_columns([name for name in rows.column_names if name in _FOR_OTHERS])
+    return rows.drop_columns([name for name in rows.column_names if name in FOR_OTHERS])
 
 
 def mirror(rows: pa.Table, table: LakeTable) -> pa.Table:
@@ -62,7 +62,7 @@ def history(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, pa.Table]:
         {key: first[key] for key in table.key} | {VALID_TO_LSN: first["_commit_lsn"], VALID_TO: first["_committed_at"]}
     )
     versions = rows.filter(pc.not_equal(rows["_op"], "d"))
-    own = {name: versions[_BEGINS.get(name, name)] for name in HISTORY_COLUMNS}
+    own = {name: versions[BEGINS.get(name, name)] for name in HISTORY_COLUMNS}
     return closes, pa.table({name: versions[name] for name in _names(table)} | own)
 
 

@@ -258,6 +258,11 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
     return settings
 
 
+def is_local(master: str) -> bool:
+    """Whether tasks run in the driver's own JVM. ``local-cluster`` has executors of its own."""
+    return _local_threads(master, 1) > 0
+
+
 def _local_threads(master: str, cores: int) -> int:
     """Return how many tasks a local master runs at once; 0 for other masters."""
     match = _LOCAL.fullmatch(master)
@@ -315,7 +320,9 @@ def _open_own(options: SparkOptions, machine: Machine, progress: Progress) -> _O
     properties = spark_properties(options, jars=jars, folder=folder.path, cores=len(os.sched_getaffinity(0)))
     jvm = Jvm.start(java, Path(pyspark.__file__).parent, folder, properties)
     try:
-        return _Opened(_connect(jvm, local=bool(_local_threads(options.master, 1))), jvm)
+        # Spark's scripts would pass this setting on in the environment. On a cluster it names the workers' Python.
+        python = sys.executable if is_local(options.master) else options.options.get("spark.pyspark.python", "")
+        return _Opened(_connect(jvm, python), jvm)
     except BaseException:
         jvm.end()
         _forget()
@@ -330,7 +337,7 @@ def without_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
 
 
-def _connect(jvm: Jvm, *, local: bool) -> SparkSession:
+def _connect(jvm: Jvm, python: str) -> SparkSession:
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
@@ -341,8 +348,8 @@ def _connect(jvm: Jvm, *, local: bool) -> SparkSession:
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
         with _signals_kept():
             context = SparkContext(gateway=gateway)
-        if local:
-            context.pythonExec = sys.executable
+        if python:
+            context.pythonExec = python
         return SparkSession(context)
     except (_java_error(), PySparkException, OSError) as error:
         raise LakeUnready(

@@ -1,0 +1,212 @@
+"""Runs in Spark's executors: reads and writes single files of a table, and returns small reports about them.
+
+The driver commits what the reports name. A file of a task that failed, or that ran twice, is in no report and so in no
+commit; `TableUpkeep.vacuum` deletes it. Nothing here may use Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.transaction import AddAction
+
+from cdc.errors import InvariantError, LakeDamaged, LakeUnready, SinkUnfit, TailraceError
+from sinks.warehouse.delta.delta_sql import plain
+from sinks.warehouse.delta.key_ranges import FileRange
+from sinks.warehouse.delta.object_files import files_of
+from sinks.warehouse.delta.patch import among, check_once, closed, match, merged
+from sinks.warehouse.delta.table_files import Action, Target, Writing, open_file, rows_in, written, written_again
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN
+from sinks.warehouse.lake.location import Location
+from sinks.warehouse.lake.store_errors import translating_store_errors
+
+_HELD_FILES: Final = 4  # a task that writes new files holds at most this many files of rows
+_PROBLEMS: Final = {one.__name__: one for one in (InvariantError, LakeDamaged, LakeUnready, SinkUnfit)}
+
+
+class Added(msgspec.Struct, frozen=True):
+    """A file that a task wrote, as the log names it."""
+
+    path: str
+    size: int
+    stats: str
+    partition: dict[str, str]
+    written_ms: int
+
+    @property
+    def action(self) -> AddAction:
+        """The action of the commit."""
+        return AddAction(
+            path=self.path,
+            size=self.size,
+            partition_values=self.partition,
+            modification_time=self.written_ms,
+            data_change=True,
+            stats=self.stats,
+        )
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a task did.
+
+    Attributes:
+        added: the files it wrote.
+        columns: whose values changed in the file; None if rows were added or deleted.
+        problem: class and message of an error that a repetition of the task does not remove; empty if there is none.
+    """
+
+    added: tuple[Added, ...] = ()
+    columns: tuple[str, ...] | None = None
+    problem: tuple[str, ...] = ()
+
+    def check(self, table: str) -> Report:
+        """Return the report itself. Raises the error that the task had."""
+        if self.problem:
+            name, message, hint = self.problem
+            raise _PROBLEMS[name](message, hint=hint, table=table)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFiles:
+    """A table whose files tasks read and write. It is sent to executors, with the options of the store.
+
+    Attributes:
+        location: of the lake.
+        table: as the manifest names it.
+        schema: columns of the files, in their stored types.
+        key: names of the key's columns; empty for an archive.
+        file_bytes: target size of files.
+        file_rows: rows of a new file.
+        indexed: number of columns with statistics.
+    """
+
+    location: Location
+    table: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    file_bytes: int
+    file_rows: int
+    indexed: int
+
+    def target(self, partition: dict[str, str] | None = None) -> Target:
+        """Return what `sinks.warehouse.delta.table_files` writes to."""
+        if self.location.folder is not None:
+            named = [f"{column}={value}" for column, value in (partition or {}).items()]
+            Path(self.location.folder, self.table, *named).mkdir(parents=True, exist_ok=True)
+        return Target(
+            storage=files_of(self.location, self.table),
+            schema=self.schema,
+            files=(),
+            key=self.key,
+            file_bytes=self.file_bytes,
+            indexed=self.indexed,
+            partition=partition or {},
+        )
+
+    def fitted(self, rows: pa.Table) -> pa.Table:
+        """Return rows with all columns of the files; missing ones are null."""
+        there = set(rows.column_names)
+        columns = [
+            rows[one.name].cast(one.type) if one.name in there else pa.nulls(rows.num_rows, one.type)
+            for one in self.schema
+        ]
+        return pa.table(columns, schema=self.schema)
+
+
+def merge_file(files: TableFiles, file: FileRange, changes: pa.Table) -> Report:
+    """Rewrite a file with these changes; those with new keys are added to it."""
+    check_once(files.table, changes, files.key)
+    target = files.target()
+    with open_file(target.storage, file) as opened:
+        stored, footer = rows_in(opened, files.schema), opened.metadata
+    matched = match(stored, changes, files.key)
+    is_new = pc.invert(among(matched.changes.cast(pa.int64()), changes.num_rows))
+    fresh = changes.filter(pc.and_not(is_new, changes[DELETED].combine_chunks()))
+    found = merged(stored, changes, matched, fresh if fresh.num_rows else None, files.key)
+    added = _added(written_again(target, file, footer, found.rows))
+    return Report(added, None if found.has_gone or fresh.num_rows else tuple(sorted(found.columns)))
+
+
+def close_file(files: TableFiles, file: FileRange, closes: pa.Table) -> Report:
+    """Rewrite a file of a history's open rows without those that end, and write these beside it."""
+    check_once(files.table, closes, files.key)
+    opens, ends = files.target({OPEN: "true"}), files.target({OPEN: "false"})
+    with open_file(opens.storage, file) as opened:
+        stored, footer = rows_in(opened, files.schema), opened.metadata
+    found = closed(stored, closes, match(stored, closes, files.key))
+    return Report(
+        _added(written_again(opens, file, footer, found.opens))
+        + _added(written(ends, found.ended, Writing(files.file_rows)))
+    )
+
+
+def write_new(files: TableFiles, rows: pa.Table) -> Report:
+    """Write rows to new files."""
+    if files.key and OPEN not in rows.column_names:
+        check_once(files.table, rows, files.key)
+    return Report(_added(written(files.target(), files.fitted(rows), Writing(files.file_rows))))
+
+
+def write_versions(files: TableFiles, rows: pa.Table) -> Report:
+    """Write rows of a history to new files: open ones and others apart."""
+    is_open = pc.is_null(rows[VALID_TO_LSN])
+    added: tuple[Added, ...] = ()
+    for value, here in (("true", is_open), ("false", pc.invert(is_open))):
+        some = files.fitted(rows.filter(here))
+        if some.num_rows:
+            added += _added(written(files.target({OPEN: value}), some, Writing(files.file_rows)))
+    return Report(added)
+
+
+def reported(table: str, task: Callable[[pa.Table], Report], rows: pa.StructArray) -> str:
+    """Run a task on rows of Spark. Returns its report as JSON; one with a problem instead of raising a known error."""
+    try:
+        with translating_store_errors(table):
+            report = task(plain(table_of(rows)))
+    except TailraceError as error:
+        if type(error).__name__ not in _PROBLEMS:
+            raise
+        report = Report(problem=(type(error).__name__, error.message, error.hint or ""))
+    return msgspec.json.encode(report).decode()
+
+
+def reported_parts(
+    table: str, task: Callable[[pa.Table], Report], parts: Iterable[pa.StructArray], rows_max: int
+) -> Iterator[pa.Array]:
+    """Run a task on rows of one partition, some files at a time. Yields as many values as rows: reports, then nulls."""
+    held: list[pa.StructArray] = []
+    reports: list[str] = []
+    owed = 0
+    for part in parts:
+        if owed:
+            yield pa.nulls(owed, pa.string())
+        owed = len(part)
+        held.append(part)
+        if sum(map(len, held)) >= rows_max * _HELD_FILES:
+            reports.append(reported(table, task, pa.concat_arrays(held)))
+            held = []
+    if any(map(len, held)):
+        reports.append(reported(table, task, pa.concat_arrays(held)))
+    if owed:
+        text = f"[{','.join(reports)}]"
+        yield pa.concat_arrays([pa.array([text], pa.string()), pa.nulls(owed - 1, pa.string())])
+
+
+def table_of(rows: pa.StructArray) -> pa.Table:
+    """Return the fields of structs as columns."""
+    return pa.table(rows.flatten(), names=[field.name for field in rows.type])
+
+
+def _added(actions: Iterable[Action]) -> tuple[Added, ...]:
+    return tuple(
+        Added(one.path, one.size, one.stats, dict(one.partition_values), one.modification_time)  # type: ignore[arg-type]
+        for one in actions
+        if isinstance(one, AddAction)
+    )

@@ -1,0 +1,116 @@
+"""Finds the file of each changed row: the file that has its key, or the one that takes a new key. Rows stay in Spark.
+
+The driver compares ranges in the log with the keys' ranges, as `sinks.warehouse.delta.merge` does. Executors read only
+the key's columns, and only of the files that can have one of the keys.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
+
+from sinks.warehouse.delta.key_ranges import FileRange, between, is_ranged, sorted_keys
+from sinks.warehouse.delta.pinned_version import schema_json
+from sinks.warehouse.distributed.executor_jobs import AT, ROW, in_python
+from sinks.warehouse.spark.frames import frame_of_rows
+from sinks.warehouse.spark.storage_options import read_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sinks.warehouse.lake.location import Location
+
+HOME: Final = "home"
+
+
+def located(
+    spark: SparkSession,
+    location: Location,
+    table: str,
+    opened: DeltaTable,
+    rows: DataFrame,
+    key: Sequence[str],
+    files: Sequence[FileRange],
+) -> DataFrame:
+    """Return rows with `AT`: the number of the file that has a row with the same key, null if none has.
+
+    Args:
+        spark: the session.
+        location: of the lake.
+        table: as the manifest names it.
+        opened: the version to search.
+        rows: `ROW`, each key once and never null; read twice, so persist it.
+        key: names of the key's columns.
+        files: files of the version, from `sinks.warehouse.delta.key_ranges.ranges_of`.
+    """
+    asked = _asked(rows, key, opened, files)
+    if not asked:
+        return rows.withColumn(AT, fn.lit(None).cast("int"))
+    stored = _stored_keys(spark, location, table, opened, key, {number: files[number] for number in asked})
+    same = [fn.col(ROW)[name] == stored[f"k{index}"] for index, name in enumerate(key)]
+    return rows.join(stored, reduce(and_, same), "left").select(ROW, AT)
+
+
+def with_homes(rows: DataFrame, key: Sequence[str], files: Sequence[FileRange], kind: pa.DataType) -> DataFrame:
+    """Add `HOME`: the number of the file whose range a new key belongs to; null where files have no ranges."""
+    lows = [file.low for file in files if file.low is not None][1:]
+    if not is_ranged(kind) or not files or files[0].low is None:
+        return rows.withColumn(HOME, fn.lit(None).cast("int"))
+
+    def home(keys: pa.Array) -> pa.Array:
+        return pa.array([bisect_right(lows, one) for one in keys.to_pylist()], pa.int32())
+
+    return rows.withColumn(HOME, in_python(home, "int")(fn.col(ROW)[key[0]]))
+
+
+def _asked(rows: DataFrame, key: Sequence[str], opened: DeltaTable, files: Sequence[FileRange]) -> list[int]:
+    """Return the numbers of the files that can have one of the keys."""
+    kind = pa.schema(opened.schema().to_arrow()).field(key[0]).type
+    if not is_ranged(kind) or not files:
+        return list(range(len(files)))
+    known = tuple(files)
+
+    def hits(keys: pa.Array) -> pa.Array:
+        found = sorted_keys(keys)
+        here = [number for number, file in enumerate(known) if found is None or between(file, found)]
+        return pa.array([here] + [None] * (len(keys) - 1), pa.list_(pa.int32()))
+
+    # One list per batch of keys: a list per key would be as large as the keys.
+    lists = rows.select(in_python(hits, "array<int>")(fn.col(ROW)[key[0]]).alias("hits"))
+    found = lists.select(fn.explode("hits").alias("number")).distinct().toArrow()
+    return sorted(found["number"].to_pylist())
+
+
+def _stored_keys(
+    spark: SparkSession,
+    location: Location,
+    table: str,
+    opened: DeltaTable,
+    key: Sequence[str],
+    files: dict[int, FileRange],
+) -> DataFrame:
+    """Return the keys in these files: ``k<index>``, and `AT` with the number of the file."""
+    types = StructType.fromJson(schema_json(opened))
+    schema = StructType([types[name] for name in key])
+    paths = [location.spark_uri(table, file.path) for file in files.values()]
+    read = spark.read.options(**read_options(spark, location)).schema(schema).parquet(*paths)
+    keys = read.select(
+        *[fn.col(f"`{name.replace('`', '``')}`").alias(f"k{index}") for index, name in enumerate(key)],
+        fn.col("_metadata.file_name").alias("name"),
+    )
+    numbers = pa.table(
+        {
+            "name": pa.array([file.path.rpartition("/")[2] for file in files.values()], pa.string()),
+            AT: pa.array(list(files), pa.int32()),
+        }
+    )
+    return keys.join(fn.broadcast(frame_of_rows(spark, numbers)), "name").drop("name")

@@ -1,0 +1,305 @@
+"""Writes Delta tables in Spark's executors: the committer of a cluster, where no row passes through the driver.
+
+An executor rewrites one file with its changes, by the same code as `sinks.warehouse.delta.deltars`, and reports what it
+wrote. The driver commits the reports through deltalake, with the same identifiers. Rows that are in the driver already,
+and statements that this module lacks, are written as on one machine.
+
+A commit of files cannot add columns. So a statement that adds some is preceded by a commit of its own that only does
+this; it is part of the cut and is made once, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.transaction import AddAction, create_table_with_add_actions
+from pyspark.sql import functions as fn
+
+from sinks.warehouse.delta.commit_once import note_columns
+from sinks.warehouse.delta.delta_sql import stored_schema
+from sinks.warehouse.delta.delta_table import (
+    STATISTICS_COLUMNS,
+    TARGET_FILE_BYTES,
+    adds_columns,
+    columns_of,
+    configuration,
+    indexed_columns,
+    row_count,
+)
+from sinks.warehouse.delta.deltars import DeltaRs, commit_actions, here
+from sinks.warehouse.delta.key_ranges import FileRange, ranges_of
+from sinks.warehouse.delta.merge import can_rewrite
+from sinks.warehouse.delta.packing import HOOKS, is_packed
+from sinks.warehouse.delta.patch import is_keyable
+from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES, file_rows, removed
+from sinks.warehouse.delta.version_frame import frame_of
+from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file
+from sinks.warehouse.distributed.file_tasks import (
+    Report,
+    TableFiles,
+    close_file,
+    merge_file,
+    write_new,
+    write_versions,
+)
+from sinks.warehouse.distributed.row_files import HOME, located, with_homes
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Txn
+from sinks.warehouse.lake.location import Where
+from sinks.warehouse.lake.table_naming import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_COLUMNS: Final = ".columns"  # end of the app id of a commit that adds columns; permanent, as all app ids are
+
+
+class SparkDelta(DeltaRs):
+    """Implements `sinks.warehouse.lake.committer.Committer` with Spark and deltalake.
+
+    Args:
+        spark: the session whose executors write.
+        where: location of the lake, which executors reach too.
+        storage: options of the object store, passed to deltalake unchanged.
+    """
+
+    def __init__(self, spark: SparkSession, where: Where, storage: Mapping[str, str] | None = None) -> None:
+        super().__init__(where, storage)
+        self._spark = spark
+
+    def append(self, table: str, rows: Changes, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()) -> int:
+        """See `Committer`."""
+        if isinstance(rows, pa.Table) or partition_by:
+            return super().append(table, rows, base=base, txn=txn, partition_by=partition_by)
+        base = self._widened(table, _schema(rows), base, txn)
+        return self._once(table, base, txn, partial(self._append_frame, table, rows))
+
+    def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
+        """See `Committer`."""
+        if isinstance(rows, pa.Table) or not can_rewrite(_schema(rows), key):
+            return super().merge(table, here(rows), key, base=base, txn=txn)
+        wide = self._widened(table, _schema(rows.drop(DELETED)), base, txn)
+        # Files without the new columns stay as they are, unless one of their rows changed.
+        write = partial(self._merge_frame, table, rows, tuple(key), fills_files=wide == base)
+        return self._once(table, wide, txn, write)
+
+    def close_and_append(
+        self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn
+    ) -> int:
+        """See `Committer`."""
+        if isinstance(closes, pa.Table) or isinstance(rows, pa.Table) or not _are_keys(_schema(rows), key):
+            return super().close_and_append(table, here(closes), here(rows), key, base=base, txn=txn)
+        base = self._widened(table, _with_open(_schema(rows)), base, txn)
+        return self._once(table, base, txn, partial(self._close_frame, table, closes, rows, tuple(key)))
+
+    def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+        """See `Committer`. Executors sort rows. Without an order, small files are streamed through the driver."""
+        if not sort_by:
+            return super().compact(table, base=base, txn=txn)
+        return self._once(table, base, txn, partial(self._sort_frame, table, tuple(sort_by)))
+
+    def _widened(self, table: str, schema: pa.Schema, base: int | None, txn: Txn) -> int | None:
+        """Return the version with all columns of the rows, after a commit that adds those which `base` lacks."""
+        opened = None if base is None else self._find(table)
+        if opened is None or base is None or opened.version() < base:
+            return base  # the statement itself finds out what is wrong
+        known = opened if opened.version() == base else self._at(table, base)
+        rows = schema.empty_table()
+        if not adds_columns(table, known, rows):
+            return base
+        own = replace(txn, app=f"{txn.app}{_COLUMNS}")
+        return self._once(table, base, own, partial(self._append, table, rows, ()))
+
+    def _append_frame(
+        self, table: str, rows: DataFrame, opened: DeltaTable | None, properties: CommitProperties
+    ) -> None:
+        count, schema = rows.count(), _schema(rows)
+        if count or opened is None:
+            files = self._files(table, schema, (), opened, ())
+            reports = new_files(_in_row(rows), files, write_new, rows=count) if count else []
+            self._commit_new(table, schema, (), opened, _adds(reports), properties)
+
+    def _merge_frame(
+        self,
+        table: str,
+        rows: DataFrame,
+        key: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+        *,
+        fills_files: bool,
+    ) -> None:
+        live = rows.where(~fn.col(DELETED)).drop(DELETED)
+        schema = _schema(live)
+        ranges = [] if opened is None else ranges_of(opened, key[0])
+        files = self._files(table, schema, key, opened, ranges)
+        if opened is None or row_count(opened) == 0:
+            count = live.count()
+            reports = new_files(_in_row(live), files, write_new, rows=count, sort_by=key) if count else []
+            self._commit_new(table, schema, key, opened, _adds(reports), properties)
+            return
+        found = located(self._spark, self._location, table, opened, _in_row(rows), key, ranges).persist()
+        try:
+            done, added = self._merged(found, files, ranges, small_bytes=SMALL_BYTES if fills_files else 0)
+        finally:
+            found.unpersist()
+        columns = [report.columns for report in done.values() if report.columns is not None]
+        is_same_rows = not added and len(columns) == len(done)
+        note_columns(properties, frozenset().union(*columns) if is_same_rows else None)
+        actions = [removed(ranges[number]) for number in done]
+        commit_actions(opened, [*actions, *_adds(done.values()), *_adds(added)], properties)
+
+    def _merged(
+        self, found: DataFrame, files: TableFiles, ranges: Sequence[FileRange], *, small_bytes: int
+    ) -> tuple[dict[int, Report], list[Report]]:
+        """Rewrite files and write new ones. Returns the reports of both; those of rewritten files by their number.
+
+        A file takes new keys of its range if it is rewritten anyway, or is smaller than `small_bytes`.
+        """
+        is_fresh = fn.col(AT).isNull() & ~fn.col(ROW)[DELETED]
+        matching = {row[AT] for row in found.where(fn.col(AT).isNotNull()).select(AT).distinct().collect()}
+        fresh = with_homes(found.where(is_fresh), files.key, ranges, files.schema.field(files.key[0]).type)
+        counts = {row[HOME]: row["count"] for row in fresh.groupBy(HOME).count().collect()}
+        housed = {
+            home
+            for home, count in counts.items()
+            if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < small_bytes)
+        }
+        changed = found.where(fn.col(AT).isNotNull()).select(ROW, AT)
+        rest = fresh
+        if housed:
+            is_housed = fn.coalesce(fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
+            changed = changed.union(fresh.where(is_housed).select(ROW, fn.col(HOME).alias(AT)))
+            rest = fresh.where(~is_housed)
+        targets = {number: ranges[number] for number in matching | housed}
+        done = per_file(changed, files, targets, merge_file) if targets else {}
+        left = sum(count for home, count in counts.items() if home not in housed)
+        return done, new_files(rest, files, write_new, rows=left, sort_by=files.key) if left else []
+
+    def _close_frame(
+        self,
+        table: str,
+        closes: DataFrame,
+        rows: DataFrame,
+        key: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        schema, count = _schema(rows), rows.count()
+        ranges = [] if opened is None else [file for file in ranges_of(opened, key[0]) if f"{OPEN}=true/" in file.path]
+        files = self._files(table, schema, key, opened, ranges)
+        new = new_files(_in_row(rows), files, write_versions, rows=count, sort_by=key) if count else []
+        if opened is None:
+            self._commit_new(table, _with_open(schema), key, None, _adds(new), properties, partition_by=(OPEN,))
+            return
+        done: dict[int, Report] = {}
+        if ranges:
+            adds_columns(table, opened, _schema(closes).empty_table())
+            found = located(self._spark, self._location, table, opened, _in_row(closes), key, ranges)
+            found = found.where(fn.col(AT).isNotNull()).persist()
+            try:
+                matching = {row[AT]: ranges[row[AT]] for row in found.select(AT).distinct().collect()}
+                done = per_file(found, files, matching, close_file) if matching else {}
+            finally:
+                found.unpersist()
+        actions = [removed(ranges[number], {OPEN: "true"}) for number in done]
+        commit_actions(opened, [*actions, *_adds(done.values()), *_adds(new)], properties)
+
+    def _sort_frame(
+        self, table: str, key: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties
+    ) -> None:
+        if opened is None or is_packed(opened, key):
+            return
+        partition = {OPEN: "true"} if OPEN in opened.metadata().partition_columns else {}
+        ranges = [file for file in ranges_of(opened, key[0]) if not partition or f"{OPEN}=true/" in file.path]
+        if not ranges:
+            return
+        only = frozenset(file.path for file in ranges)
+        rows = frame_of(self._spark, self._location, table, opened.version(), only=only).drop(OPEN)
+        files = self._files(table, columns_of(opened), key, opened, ranges)
+        task, count = (write_versions if partition else write_new), sum(file.rows or 0 for file in ranges)
+        new = new_files(_in_row(rows), files, task, rows=count, sort_by=key)
+        note_columns(properties, ())
+        commit_actions(opened, [*(removed(file, partition) for file in ranges), *_adds(new)], properties)
+
+    def _files(
+        self,
+        table: str,
+        schema: pa.Schema,
+        key: tuple[str, ...],
+        opened: DeltaTable | None,
+        ranges: Sequence[FileRange],
+    ) -> TableFiles:
+        """Return what executors need of a table: as it is, or as `_commit_new` will create it."""
+        stored = schema if opened is None else columns_of(opened)
+        files = TableFiles(
+            location=self._location,
+            table=table,
+            schema=pa.schema([field for field in stored if field.name != OPEN]),
+            key=key,
+            file_bytes=TARGET_FILE_BYTES,
+            file_rows=FILE_ROWS_MAX,
+            indexed=_indexed(schema, key) if opened is None else indexed_columns(opened),
+        )
+        return replace(files, file_rows=file_rows(files.target(), ranges)) if ranges else files
+
+    def _commit_new(
+        self,
+        table: str,
+        schema: pa.Schema,
+        key: Sequence[str],
+        opened: DeltaTable | None,
+        actions: list[AddAction],
+        properties: CommitProperties,
+        *,
+        partition_by: Sequence[str] = (),
+    ) -> None:
+        """Commit new files. Creates the table if it does not exist."""
+        if opened is not None:
+            commit_actions(opened, [*actions], properties)
+            return
+        if self._location.folder is not None:
+            (self._location.folder / table).mkdir(parents=True, exist_ok=True)
+        create_table_with_add_actions(
+            self._uri(table),
+            Schema.from_arrow(schema),
+            actions,
+            mode="error",
+            partition_by=list(partition_by),
+            configuration=configuration(schema.names, key),
+            storage_options=self._options or None,
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        )
+
+
+def _adds(reports: Iterable[Report]) -> list[AddAction]:
+    return [added.action for report in reports for added in report.added]
+
+
+def _in_row(rows: DataFrame) -> DataFrame:
+    return rows.select(fn.struct(*map(quoted, rows.columns)).alias(ROW))
+
+
+def _schema(rows: DataFrame) -> pa.Schema:
+    """Return the columns of a frame in the types that a table stores. Runs no job."""
+    return stored_schema(rows.limit(0).toArrow().schema)
+
+
+def _with_open(schema: pa.Schema) -> pa.Schema:
+    return schema if OPEN in schema.names else schema.append(pa.field(OPEN, pa.bool_()))
+
+
+def _are_keys(schema: pa.Schema, key: Sequence[str]) -> bool:
+    return VALID_TO_LSN in schema.names and is_keyable([schema.field(name).type for name in key])
+
+
+def _indexed(schema: pa.Schema, key: Sequence[str]) -> int:
+    """Return how many columns of a new table have statistics (`configuration`)."""
+    ends: list[int] = [1 + schema.names.index(name) for name in key]
+    return max([STATISTICS_COLUMNS, *ends])

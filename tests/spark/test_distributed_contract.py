@@ -1,0 +1,22 @@
+"""The contract of every committer, held by the distributed one: the tests of the local one, with frames of Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contract.test_lake_committer import *  # noqa: F403 - its tests run here again
+from tests.contract.test_lake_history import *  # noqa: F403
+from tests.fixtures.lake.framed import Framed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sinks.warehouse.lake.committer import Committer
+    from sinks.warehouse.lake.location import Location
+
+
+@pytest.fixture  # type: ignore[no-redef]
+def lake(quick: SparkSession, location: Location) -> Committer:
+    return Framed(quick, location)
