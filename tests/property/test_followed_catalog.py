@@ -29,7 +29,9 @@ _WRITES = st.one_of(
 
 
 @given(st.lists(st.one_of(_WRITES, st.sampled_from(["read", "made again"])), max_size=30))
-def test_followed_catalog_is_the_recorded_one_whenever_it_is_read(steps: list[tuple[bytes, bytes | None] | str]) -> None:
+def test_followed_catalog_is_the_recorded_one(
+    steps: list[tuple[bytes, bytes | None] | str],
+) -> None:
     log, follower = MemoryLog(committed={0}), CatalogFollower(_NAME)
     for step in [*steps, "read"]:
         if step == "made again":
