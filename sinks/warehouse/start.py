@@ -104,15 +104,7 @@ def start(
                 views=files.views,
                 refused=files.refused,
                 texts=TextStore(location),
-                topics=ViewTopics(
-                    config.name,
-                    sink,
-                    config.kafka,
-                    row_bytes_max=config.capture.row_bytes_max,
-                    reader=reader,
-                    sender=fence,
-                    location=location,
-                ),
+                topics=_view_topics(config, sink, reader, fence, location),
                 clock=clock,
                 observer=observer,
                 spans=None if tracing is None else CutSpans(tracing),
@@ -121,6 +113,18 @@ def start(
             )
         )
     raise AssertionError("unreachable")
+
+
+def _view_topics(config: Config, sink: str, reader: LogReader, fence: Fence, location: Location) -> ViewTopics:
+    return ViewTopics(
+        config.name,
+        sink,
+        config.kafka,
+        row_bytes_max=config.capture.row_bytes_max,
+        reader=reader,
+        sender=fence,
+        location=location,
+    )
 
 
 def verify(
