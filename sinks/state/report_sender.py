@@ -33,6 +33,7 @@ from cdc.model.sink_report import (
 from cdc.model.topic_names import sink_group
 from cdc.telemetry import log
 from sinks.state.state_topic import Entry, StateTopic, ensure_state_topic
+from sinks.state.stuck_watch import StuckWatch
 
 FORGET_S: Final = 86_400.0
 """When a worker starts, it removes reports of other workers older than this."""
@@ -120,8 +121,12 @@ def heartbeats(
     """
     host, pid = socket.gethostname(), os.getpid()
 
+    watch = StuckWatch(clock)
+
     def report() -> SinkReport:
-        return report_of(status(), int(clock.wall_s() * 1000), host=host, pid=pid)
+        found = report_of(status(), int(clock.wall_s() * 1000), host=host, pid=pid)
+        watch.see(found)
+        return found
 
     topic = _Topic(config, sink, worker or f"{host}:{pid}", clock)
     if report_fd is not None:

@@ -27,6 +27,13 @@ def _rewritten(capture: CaptureSite, file: Path, sections: Sections) -> None:
     file.write_text(capture.write_config(sections).read_text())
 
 
+def _actions(capture: CaptureSite, count: int) -> list[dict[str, Any]]:
+    """Return the recorded actions when there are this many: they are written a moment after they happened."""
+    topic = f"{capture.name}.__actions"
+    until(lambda: len(read_raw(capture.bootstrap, topic)) >= count, f"{count} actions are recorded")
+    return [json.loads(value or b"") for _, value in read_raw(capture.bootstrap, topic)]
+
+
 def _hang_up(daemon: Daemon, event: str) -> dict[str, Any]:
     """Send SIGHUP, and return the event of this name that follows."""
     before = len(daemon.events(event))
@@ -100,7 +107,7 @@ def test_invalid_file_changes_nothing_and_capture_goes_on(capture: CaptureSite) 
     assert (command.code, "nothing differs" in command.out) == (0, True)
     assert (applied["applied"], applied["restart"]) == (["audit.interval_s"], [])
     assert len(rows) == 1
-    records = [json.loads(value or b"") for _, value in read_raw(capture.bootstrap, f"{capture.name}.__actions")]
+    records = _actions(capture, 4)
     assert [(one["action"], one["via"], one["result"]) for one in records] == [
         ("config.reload", "signal", "refused"),
         ("config.reload", "http", "done"),
@@ -161,7 +168,7 @@ def test_sink_that_runs_alone_reloads_over_http_with_the_token_and_records_it(ca
     assert (again.code, "restart of `cdc sink run fast`: sinks.fast.parallel" in again.err) == (0, True), again.err
     assert (no_address.code, "sinks.silent.listen is not set" in no_address.err) == (2, True), no_address.err
     assert (mistyped.code, "fast" in mistyped.err) == (2, True), mistyped.err
-    records = [json.loads(value or b"") for _, value in read_raw(capture.bootstrap, f"{capture.name}.__actions")]
+    records = _actions(capture, 2)
     reload = ("config.reload", "http", {"sink": "fast"}, "done")
     assert [(one["action"], one["via"], one["arguments"], one["result"]) for one in records] == [reload, reload]
     logged = [line for line in process.log_text().splitlines() if '"event":"config_reloaded"' in line.replace(" ", "")]
