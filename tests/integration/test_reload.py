@@ -93,10 +93,12 @@ def test_invalid_file_changes_nothing_and_capture_goes_on(capture: CaptureSite) 
 
     file.write_text(valid + '\n[audit]\ninterval_s = "often"\n')
     wrong = _hang_up(daemon, "config_reload_failed")
+    _actions(capture, 1)  # each is recorded before the next one begins
     file.write_text(valid)
     command = cdc("reload", "-c", file)
     file.unlink()
     missing = _hang_up(daemon, "config_reload_failed")
+    _actions(capture, 3)
     file.write_text(valid + "\n[audit]\ninterval_s = 7.0\n")
     applied = _hang_up(daemon, "config_reloaded")
     capture.sql("insert into t values (1)")
