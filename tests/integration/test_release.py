@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import pytest
 
-from tests.tidy.tree import ROOT
+from tests.tidy.tree import ROOT, loaded
 
 CHANGELOG: Final = """# Changes
 
@@ -37,16 +35,7 @@ CHANGELOG: Final = """# Changes
 """
 
 
-def _release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "docker" / "release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-release: Final = _release()
+release: Final = loaded(ROOT / "docker" / "release.py")
 
 
 def test_notes_are_the_section_of_the_version_alone() -> None:

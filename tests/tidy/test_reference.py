@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from types import ModuleType
 
 import pytest
 
 from cdc.telemetry.metrics import Metrics
-from tests.tidy.tree import ROOT, python_files, shown, text_of
+from tests.tidy.tree import ROOT, loaded, python_files, shown, text_of
 
 _UNITS = (
     *("_findings", "_total", "_seconds", "_bytes", "_rows", "_lsn", "_state", "_tables", "_chunks"),
@@ -17,16 +15,7 @@ _UNITS = (
 )
 
 
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference_generator", ROOT / "docs" / "reference" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize(("name", "text"), sorted(_generator().pages().items()))
+@pytest.mark.parametrize(("name", "text"), sorted(loaded(ROOT / "docs" / "reference" / "generate.py").pages().items()))
 def test_page_is_what_the_code_gives(name: str, text: str) -> None:
     """Run ``python docs/reference/generate.py`` when this fails."""
     assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == text

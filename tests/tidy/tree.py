@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,3 +35,13 @@ def text_of(path: Path) -> str:
 def shown(path: Path) -> str:
     """A file's name as people write it."""
     return path.relative_to(ROOT).as_posix()
+
+
+def loaded(program: Path) -> ModuleType:
+    """A program outside of the packages, as a module."""
+    spec = importlib.util.spec_from_file_location(program.stem, program)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import pytest
@@ -24,6 +22,7 @@ from cdc.telemetry.metrics import LakeMetrics, Metrics
 from cdc.telemetry.panels import ROWS
 from cdc.telemetry.runner_metrics import RunnerMetrics
 from cdc.telemetry.supervised_sinks import SHOWN_STATES, SupervisedMetrics
+from tests.tidy.tree import loaded
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 FOLDER: Final = ROOT / "docker" / "observability"
@@ -96,19 +95,10 @@ def _queries() -> list[tuple[str, str]]:
     )
 
 
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("observability_generator", FOLDER / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["alerts.yaml", "dashboard.json"])
 def test_file_is_what_the_declaration_gives(name: str) -> None:
     """If this fails, run ``python docker/observability/generate.py``."""
-    assert (FOLDER / name).read_text(encoding="utf-8") == _generator().pages()[name]
+    assert (FOLDER / name).read_text(encoding="utf-8") == loaded(FOLDER / "generate.py").pages()[name]
 
 
 def test_every_name_is_used_once() -> None:

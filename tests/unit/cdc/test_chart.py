@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import kubernetes_validate
@@ -21,7 +19,7 @@ from cdc.config.settings import Warehouse
 from cdc.run.app import SINK_STOP_DEADLINE_S, STOP_DEADLINE_S
 from cdc.telemetry.alert_rule import CAPTURE_JOB, SINKS_JOB
 from tests.fixtures.servers.image_build import settings
-from tests.tidy.tree import ROOT
+from tests.tidy.tree import ROOT, loaded
 
 FOREIGN: Final = (
     "ServiceMonitor",
@@ -29,16 +27,7 @@ FOREIGN: Final = (
 )  # of the operator of Prometheus; Kubernetes has no schema for them
 
 
-def _chart() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("render_chart", ROOT / "docker" / "render_chart.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-CHART: Final = _chart()
+CHART: Final = loaded(ROOT / "docker" / "render_chart.py")
 NAMES: Final = [file.name.partition(".")[0] for file in CHART.values_files()]
 
 

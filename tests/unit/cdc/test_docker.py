@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import click
@@ -20,6 +18,7 @@ from cdc.cli.probe_command import Probing, probing_of
 from cdc.config.load import load
 from cdc.config.settings import Applied
 from tests.fixtures.servers.image_build import ROOT, chain, settings, stages
+from tests.tidy.tree import loaded
 
 FOLDER: Final = ROOT / "docker"
 OURS: Final = ("capture", "sink-find", "sink-cached")
@@ -36,21 +35,12 @@ def compose() -> dict[str, Any]:
     return found
 
 
-def pins() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docker_pins", FOLDER / "pins.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-full.txt", "requirements-build.txt"])
 def test_list_of_pins_is_part_of_the_constraints(name: str) -> None:
     """If this fails, run ``python docker/pins.py``."""
     text = (FOLDER / name).read_text(encoding="utf-8")
 
-    assert text == pins().pages()[name]
+    assert text == loaded(FOLDER / "pins.py").pages()[name]
     assert "==" in text
     for entry in re.split(r"^(?=[^\s#])", text, flags=re.MULTILINE)[1:]:
         assert "--hash=sha256:" in entry
