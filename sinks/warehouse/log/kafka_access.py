@@ -17,6 +17,7 @@ from cdc.errors import CredentialUnavailable
 from cdc.kafka.callbacks import tokens_of
 from cdc.telemetry import log
 from sinks.warehouse.log.java_kafka_options import GROUP, JAAS, spark_options
+from sinks.warehouse.spark.spark_session import is_local
 from sinks.warehouse.spark.token_endpoint import token_endpoint
 
 READ_AGAIN_S: Final = 60.0
@@ -43,7 +44,7 @@ def kafka_access(
     changes = any(isinstance(secret, Changing) for secret in kafka.options.values())
     with ExitStack() as closing:
         login = None
-        if kafka.oauth_command and JAAS not in overrides and master.startswith("local"):
+        if kafka.oauth_command and JAAS not in overrides and is_local(master):
             login = closing.enter_context(token_endpoint(tokens_of(kafka.oauth_command)))
         yield KafkaAccess(lambda: spark_options(kafka, overrides, login), clock, group=group, changes=changes)
 

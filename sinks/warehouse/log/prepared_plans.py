@@ -29,7 +29,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from cdc.errors import InvariantError
 from sinks.warehouse.log import changes, span_batch
 from sinks.warehouse.log.small_spans import RAW
-from sinks.warehouse.spark.spark_session import beside
+from sinks.warehouse.spark.spark_session import beside, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -99,9 +99,7 @@ class PreparedPlans:
 
 def fits(spark: SparkSession) -> bool:
     """Whether the session's tasks run on this machine with this Python, which has pyarrow."""
-    master = spark.sparkContext.master or ""
-    local = master == "local" or master.startswith("local[")
-    return local and spark.sparkContext.pythonExec == sys.executable
+    return is_local(spark.sparkContext.master or "") and spark.sparkContext.pythonExec == sys.executable
 
 
 def _rerunnable(plan: DataFrame) -> DataFrame:

@@ -197,7 +197,7 @@ def _in_order(futures: dict[str, Future[_Read]]) -> Iterator[tuple[str, _Read]]:
 
 
 def _unwanted(future: Future[_Read]) -> None:
-    """Free the executors' memory of rows that were read in vain."""
+    """Free the executors' memory of rows that are not used."""
     if not future.cancelled() and future.exception() is None and isinstance(rows := future.result(), FrameRows):
         rows.release()
 
