@@ -15,6 +15,7 @@ from cdc.config.load import load
 from cdc.local.stack import Stack
 from tests.bench.daemon import BenchDaemon, peak_rss_bytes, write_config
 
+_SETTLED_S: Final = 10  # after a start, until its work in the background is done
 _IDLE_S: Final = 60
 _START_S: Final = 900
 _TOUCHED: Final = 5000
@@ -54,7 +55,7 @@ def _measure(stack: Stack, folder: Path, tables: int) -> dict[str, Any]:
 
 def _running(stack: Stack, daemon: BenchDaemon, config: Path, schema: str, tables: int) -> dict[str, Any]:
     base = f"http://{load(config, {}).http.listen}"
-    time.sleep(10)
+    time.sleep(_SETTLED_S)
     found: dict[str, Any] = {"memory_mb": round(peak_rss_bytes(daemon.pid) / 1e6)}
     before_s = daemon.cpu_s()
     time.sleep(_IDLE_S)
