@@ -38,7 +38,9 @@ class CutViews:
         self._views = self._files.views
         typed = (found.parts for view in self._views if view.dialect == "postgres" for found in view.references)
         self._typed = lower_forms(typed)
-        self._keeper = ViewKeeper(parts.spark, parts.location, self._views, parts.clock, at_once=AT_ONCE_MAX)
+        self._keeper = ViewKeeper(
+            parts.spark, parts.location, self._views, parts.clock, at_once=AT_ONCE_MAX, in_frames=parts.in_frames
+        )
         self._unpublished: dict[str, str] = {}
         for name, error in parts.refused.items():
             facts = log.error_fields(error) | {"view": name, "active": name in self._files.kept}

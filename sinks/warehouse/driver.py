@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -227,16 +228,17 @@ class LakeDriver:
     def _write(self, work: _Work, commit: CutCommit) -> dict[str, tuple[str, ...]]:
         """Bring tables and views to the end of the cut. Returns the tables written, with their sort columns."""
         written: dict[str, tuple[str, ...]] = {}
-        if work.new.ranges:
-            written = self._tables(work, commit)
-        self._found_new(work.choice, written, commit)
-        self._forget(work.choice, commit)
-        self._describe(work.choice, work.schemas, commit)
-        self._views.apply(commit, work.span.end.complete, self._manifest)
+        with ExitStack() as used:
+            if work.new.ranges:
+                written = self._tables(work, commit, used)
+            self._found_new(work.choice, written, commit, used)
+            self._forget(work.choice, commit)
+            self._describe(work.choice, work.schemas, commit)
+            self._views.apply(commit, work.span.end.complete, self._manifest)
         return written
 
-    def _tables(self, work: _Work, commit: CutCommit) -> dict[str, tuple[str, ...]]:
-        """Read the span piece by piece and apply its events to each table."""
+    def _tables(self, work: _Work, commit: CutCommit, used: ExitStack) -> dict[str, tuple[str, ...]]:
+        """Read the span piece by piece and apply its events to each table. `used` releases rows that views may read."""
         self._check_there(work.new)
         known, pieces = _by_topic(work.schemas), commit.pending.pieces
         topics = {topic for topic, _ in work.new.ranges}
@@ -247,16 +249,17 @@ class LakeDriver:
             log.get().info("cut_in_pieces", cut=commit.pending.cut, pieces=len(pieces), records=work.new.records)
         for number, part in enumerate(parts_of(work.new, pieces)):
             commit.begin_piece(number)
-            written |= self._piece(part, work, forms, commit)
+            with ExitStack() as own:
+                written |= self._piece(part, work, forms, commit, own if pieces else used)
         commit.begin_piece(0)
         return written
 
     def _piece(
-        self, part: Span, work: _Work, forms: dict[str, list[LakeTable]], commit: CutCommit
+        self, part: Span, work: _Work, forms: dict[str, list[LakeTable]], commit: CutCommit, used: ExitStack
     ) -> dict[str, tuple[str, ...]]:
         """Apply one piece. `forms` covers all topics; a form that only this piece reveals is added to it."""
         parts, schemas, known = self._parts, work.schemas, _by_topic(work.schemas)
-        writer = TableWriter(parts.spark, parts.location, parts.committer, commit)
+        writer = TableWriter(parts.spark, parts.location, parts.committer, commit, used)
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}
         here = {topic: form for topic, form in forms.items() if topic in topics}
@@ -270,10 +273,8 @@ class LakeDriver:
             names = names_of(table, parts.settings)
             before = _schema_in(commit.tables, names)
             old = None if before is None else self._lake_table(schemas[(table.table, before)])
-            try:
-                writer.write(rows, table, old, names)
-            finally:
-                rows.release()
+            rows.released_by(used)
+            writer.write(rows, table, old, names)
             # Merges of scattered keys leave a mirror unsorted; sorted keys are found in few files.
             written |= {name: table.key if name == names.mirror else () for name in names.all}
         for topic, events in self._reader.events(part, sorted(topics & work.choice.events.keys())):
@@ -312,10 +313,10 @@ class LakeDriver:
             for topic, schema_ids in seen.items()
         }
 
-    def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit) -> None:
+    def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit, used: ExitStack) -> None:
         """Create empty lake tables for captured tables without rows."""
         parts = self._parts
-        writer = TableWriter(parts.spark, parts.location, parts.committer, commit)
+        writer = TableWriter(parts.spark, parts.location, parts.committer, commit, used)
         for topic, names in choice.names.items():
             if not any(name in written for name in names.all):
                 writer.create_missing(choice.tables[topic], names)

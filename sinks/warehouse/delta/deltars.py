@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +57,9 @@ from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.object_disk import ObjectDisk
 from sinks.warehouse.lake.store_errors import translating_store_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _CLOSES: Final = "_closes"  # in the batch of one merge: true for rows of `closes`, false for rows to add
 _PART_ROWS: Final = 65_536  # of a table that is rewritten; 10 MB of rows of 150 bytes
@@ -106,17 +109,20 @@ class DeltaRs:
         """See `Committer`."""
         return self._once(table, base, txn, partial(self._append, table, here(rows), tuple(partition_by)))
 
-    def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+    def overwrite(
+        self, table: str, rows: Rows | DataFrame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
+    ) -> int:
         """See `Committer`."""
-        return self._once(table, base, txn, partial(self._overwrite, table, rows, tuple(sort_by)))
+        found = rows if isinstance(rows, pa.RecordBatchReader) else here(rows)
+        return self._once(table, base, txn, partial(self._overwrite, table, found, tuple(sort_by)))
 
     def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
         return self._once(table, base, txn, partial(self._merge, table, here(rows), tuple(key)))
 
-    def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
+    def replace_keys(self, table: str, keys: Changes, rows: Changes, *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
-        return self._once(table, base, txn, partial(self._replace, table, keys, rows))
+        return self._once(table, base, txn, partial(self._replace, table, here(keys), here(rows)))
 
     def close_and_append(
         self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn

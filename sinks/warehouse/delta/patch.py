@@ -131,6 +131,34 @@ def merged(stored: pa.Table, changes: pa.Table, matched: Match, fresh: pa.Table 
     return found if fresh is None else found._replace(rows=inserted(found.rows, fresh, key))
 
 
+def replaced(
+    stored: pa.Table, keys: pa.Table, fresh: pa.Table | None, key: Sequence[str], matched: Match | None = None
+) -> pa.Table:
+    """Return the rows of a file without those of `keys`, and with `fresh` rows.
+
+    Fresh rows take the place of the first old row of their key; those of a new key come at the end.
+
+    Args:
+        stored: all rows of the file.
+        keys: each once, in the types of the file; a null equals a null.
+        fresh: in the file's columns, any number per key; each has one of `keys`.
+        key: names of the key's columns.
+        matched: the result of `match` for `stored` and `keys`, if it is known.
+    """
+    matched, count = match(stored, keys, key) if matched is None else matched, stored.num_rows
+    stays = pc.indices_nonzero(pc.invert(among(matched.rows, count))).cast(pa.int64())
+    if fresh is None or not fresh.num_rows:
+        return stored.take(stays)
+    old = pa.table({"key": matched.changes.cast(pa.int32()), "at": matched.rows})
+    firsts = old.group_by("key").aggregate([("at", "min")])  # the first old row of each key
+    place = pc.index_in(match(fresh, keys, key).changes, value_set=whole(firsts["key"]))
+    at = pc.fill_null(whole(firsts["at_min"]).take(place), count)
+    order = pc.sort_indices(pa.concat_arrays([stays, at.cast(pa.int64())]))
+    sources = pa.concat_arrays([stays, pa.array(range(count, count + fresh.num_rows), pa.int64())])
+    both = pa.concat_tables([stored, fresh.select(stored.column_names).cast(stored.schema)]).combine_chunks()
+    return both.take(sources.take(order))
+
+
 class Closed(NamedTuple):
     """The rows of a history's file after versions ended.
 

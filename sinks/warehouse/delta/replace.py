@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cdc.errors import InvariantError
 from sinks.warehouse.delta.key_ranges import FileRange, between, homes, sorted_keys
-from sinks.warehouse.delta.patch import Match, among, is_keyable, match, whole
+from sinks.warehouse.delta.patch import Match, is_keyable, match, replaced
 from sinks.warehouse.delta.table_files import (
     AT_ONCE,
     SMALL_BYTES,
@@ -113,18 +113,7 @@ def _near(target: Target, rows: pa.Table) -> Iterable[tuple[FileRange | None, pa
 
 
 def _rewritten(target: Target, job: _MatchedFile, keys: pa.Table, fresh: pa.Table | None) -> list[Action]:
-    """Rewrite a file: remove rows of the keys, and put `fresh` rows where their key was, new keys at the end."""
+    """Rewrite a file: remove rows of the keys, and add `fresh` rows."""
     with open_file(target.storage, job.file) as opened:
         rows, footer = rows_in(opened, target.schema), opened.metadata
-    count, matched = rows.num_rows, job.matched
-    stays = pc.indices_nonzero(pc.invert(among(matched.rows, count))).cast(pa.int64())
-    if fresh is None or not fresh.num_rows:
-        return written_again(target, job.file, footer, rows.take(stays))
-    old = pa.table({"key": matched.changes.cast(pa.int32()), "at": matched.rows})
-    firsts = old.group_by("key").aggregate([("at", "min")])  # the first old row of each key
-    place = pc.index_in(match(fresh, keys, target.key).changes, value_set=whole(firsts["key"]))
-    at = pc.fill_null(whole(firsts["at_min"]).take(place), count)
-    order = pc.sort_indices(pa.concat_arrays([stays, at.cast(pa.int64())]))
-    sources = pa.concat_arrays([stays, pa.array(range(count, count + fresh.num_rows), pa.int64())])
-    both = pa.concat_tables([rows, fresh.select(rows.column_names).cast(rows.schema)]).combine_chunks()
-    return written_again(target, job.file, footer, both.take(sources.take(order)))
+    return written_again(target, job.file, footer, replaced(rows, keys, fresh, target.key, job.matched))

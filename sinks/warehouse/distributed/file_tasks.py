@@ -20,12 +20,14 @@ from cdc.errors import InvariantError, LakeDamaged, LakeUnready, SinkUnfit, Tail
 from sinks.warehouse.delta.delta_sql import plain
 from sinks.warehouse.delta.key_ranges import FileRange
 from sinks.warehouse.delta.object_files import files_of
-from sinks.warehouse.delta.patch import among, check_once, closed, match, merged
+from sinks.warehouse.delta.patch import among, check_once, closed, match, merged, replaced, whole
 from sinks.warehouse.delta.table_files import Action, Target, Writing, open_file, rows_in, written, written_again
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.store_errors import translating_store_errors
 
+KEY: Final = "key"
+NEW: Final = "new"
 _HELD_FILES: Final = 4  # a task that writes new files holds at most this many files of rows
 _PROBLEMS: Final = {one.__name__: one for one in (InvariantError, LakeDamaged, LakeUnready, SinkUnfit)}
 
@@ -132,6 +134,20 @@ def merge_file(files: TableFiles, file: FileRange, changes: pa.Table) -> Report:
     found = merged(stored, changes, matched, fresh if fresh.num_rows else None, files.key)
     added = _added(written_again(target, file, footer, found.rows))
     return Report(added, None if found.has_gone or fresh.num_rows else tuple(sorted(found.columns)))
+
+
+def replace_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
+    """Rewrite a file without the rows of some keys, and with others in their place.
+
+    `parts` has `KEY`, a key to remove, and `NEW`, a row to add; one of them is null in each row.
+    """
+    keys, fresh = (table_of(whole(parts[name]).drop_null()) for name in (KEY, NEW))
+    target = files.target()
+    with open_file(target.storage, file) as opened:
+        stored, footer = rows_in(opened, files.schema), opened.metadata
+    keys = keys.cast(pa.schema([files.schema.field(name) for name in files.key]))
+    rows = replaced(stored, keys, files.fitted(fresh), files.key)
+    return Report(_added(written_again(target, file, footer, rows)))
 
 
 def close_file(files: TableFiles, file: FileRange, closes: pa.Table) -> Report:

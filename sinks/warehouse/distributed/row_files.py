@@ -40,6 +40,8 @@ def located(
     rows: DataFrame,
     key: Sequence[str],
     files: Sequence[FileRange],
+    *,
+    every: bool = False,
 ) -> DataFrame:
     """Return rows with `AT`: the number of the file that has a row with the same key, null if none has.
 
@@ -48,15 +50,21 @@ def located(
         location: of the lake.
         table: as the manifest names it.
         opened: the version to search.
-        rows: `ROW`, each key once and never null; read twice, so persist it.
-        key: names of the key's columns.
+        rows: `ROW`, each key once; read twice, so persist it.
+        key: names of the key's columns. It identifies rows of the table and is never null.
         files: files of the version, from `sinks.warehouse.delta.key_ranges.ranges_of`.
+        every: the key may be that of several rows, in several files, and null, which equals null. Then a row of `rows`
+            is returned once for each file.
     """
-    asked = _asked(rows, key, opened, files)
+    asked = asked_files(rows, key, opened, files)
     if not asked:
         return rows.withColumn(AT, fn.lit(None).cast("int"))
     stored = _stored_keys(spark, location, table, opened, key, {number: files[number] for number in asked})
-    same = [fn.col(ROW)[name] == stored[f"k{index}"] for index, name in enumerate(key)]
+    if every:
+        same = [fn.col(ROW)[name].eqNullSafe(stored[f"k{index}"]) for index, name in enumerate(key)]
+        stored = stored.distinct()
+    else:
+        same = [fn.col(ROW)[name] == stored[f"k{index}"] for index, name in enumerate(key)]
     return rows.join(stored, reduce(and_, same), "left").select(ROW, AT)
 
 
@@ -67,20 +75,20 @@ def with_homes(rows: DataFrame, key: Sequence[str], files: Sequence[FileRange], 
         return rows.withColumn(HOME, fn.lit(None).cast("int"))
 
     def home(keys: pa.Array) -> pa.Array:
-        return pa.array([bisect_right(lows, one) for one in keys.to_pylist()], pa.int32())
+        return pa.array([None if one is None else bisect_right(lows, one) for one in keys.to_pylist()], pa.int32())
 
     return rows.withColumn(HOME, in_python(home, "int")(fn.col(ROW)[key[0]]))
 
 
-def _asked(rows: DataFrame, key: Sequence[str], opened: DeltaTable, files: Sequence[FileRange]) -> list[int]:
-    """Return the numbers of the files that can have one of the keys."""
+def asked_files(rows: DataFrame, key: Sequence[str], opened: DeltaTable, files: Sequence[FileRange]) -> list[int]:
+    """Return the numbers of the files that can have one of the keys. Arguments as of `located`."""
     kind = pa.schema(opened.schema().to_arrow()).field(key[0]).type
     if not is_ranged(kind) or not files:
         return list(range(len(files)))
     known = tuple(files)
 
     def hits(keys: pa.Array) -> pa.Array:
-        found = sorted_keys(keys)
+        found = None if keys.null_count else sorted_keys(keys)
         here = [number for number, file in enumerate(known) if found is None or between(file, found)]
         return pa.array([here] + [None] * (len(keys) - 1), pa.list_(pa.int32()))
 

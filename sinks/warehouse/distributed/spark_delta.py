@@ -19,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyspark.sql import functions as fn
 
+from cdc.errors import InvariantError
 from sinks.warehouse.delta.commit_once import note_columns
 from sinks.warehouse.delta.delta_sql import stored_schema
 from sinks.warehouse.delta.delta_table import (
@@ -46,8 +47,9 @@ from sinks.warehouse.distributed.file_tasks import (
     write_new,
     write_versions,
 )
+from sinks.warehouse.distributed.key_replacement import replaced_rows
 from sinks.warehouse.distributed.row_files import HOME, located, with_homes
-from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Txn
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import quoted
 
@@ -78,6 +80,20 @@ class SparkDelta(DeltaRs):
             return super().append(table, rows, base=base, txn=txn, partition_by=partition_by)
         base = self._widened(table, _schema(rows), base, txn)
         return self._once(table, base, txn, partial(self._append_frame, table, rows))
+
+    def overwrite(
+        self, table: str, rows: Rows | DataFrame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
+    ) -> int:
+        """See `Committer`."""
+        if isinstance(rows, pa.Table | pa.RecordBatchReader):
+            return super().overwrite(table, rows, base=base, txn=txn, sort_by=sort_by)
+        return self._once(table, base, txn, partial(self._overwrite_frame, table, rows, tuple(sort_by)))
+
+    def replace_keys(self, table: str, keys: Changes, rows: Changes, *, base: int | None, txn: Txn) -> int:
+        """See `Committer`."""
+        if isinstance(keys, pa.Table) or isinstance(rows, pa.Table):
+            return super().replace_keys(table, keys, rows, base=base, txn=txn)
+        return self._once(table, base, txn, partial(self._replace_frame, table, keys, rows))
 
     def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
@@ -123,6 +139,44 @@ class SparkDelta(DeltaRs):
             files = self._files(table, schema, (), opened, ())
             reports = new_files(_in_row(rows), files, write_new, rows=count) if count else []
             self._commit_new(table, schema, (), opened, _adds(reports), properties)
+
+    def _overwrite_frame(
+        self,
+        table: str,
+        rows: DataFrame,
+        sort_by: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+    ) -> None:
+        count, schema = rows.count(), _schema(rows)
+        is_history = opened is not None and OPEN in opened.metadata().partition_columns
+        files = replace(self._files(table, schema, sort_by, opened, ()), schema=_without_open(schema))
+        task = write_versions if is_history else write_new
+        reports = new_files(_in_row(rows), files, task, rows=count, sort_by=sort_by) if count else []
+        if opened is None:
+            self._commit_new(table, schema, sort_by, None, _adds(reports), properties)
+            return
+        opened.create_write_transaction(
+            [*_adds(reports)],
+            mode="overwrite",
+            schema=Schema.from_arrow(_with_open(schema) if is_history else schema),
+            partition_by=[OPEN] if is_history else None,
+            commit_properties=properties,
+            post_commithook_properties=HOOKS,
+        )
+
+    def _replace_frame(
+        self, table: str, keys: DataFrame, rows: DataFrame, opened: DeltaTable | None, properties: CommitProperties
+    ) -> None:
+        if opened is None:
+            raise InvariantError(f"rows of {table} are replaced, but it does not exist")
+        adds_columns(table, opened, _schema(rows).empty_table())
+        key = tuple(keys.columns)
+        ranges = ranges_of(opened, key[0])
+        files = self._files(table, columns_of(opened), key, opened, ranges)
+        done, added = replaced_rows(self._spark, opened, files, ranges, keys, rows)
+        actions = [removed(ranges[number]) for number in done]
+        commit_actions(opened, [*actions, *_adds(done.values()), *_adds(added)], properties)
 
     def _merge_frame(
         self,
@@ -240,7 +294,7 @@ class SparkDelta(DeltaRs):
         files = TableFiles(
             location=self._location,
             table=table,
-            schema=pa.schema([field for field in stored if field.name != OPEN]),
+            schema=_without_open(stored),
             key=key,
             file_bytes=TARGET_FILE_BYTES,
             file_rows=FILE_ROWS_MAX,
@@ -289,6 +343,10 @@ def _in_row(rows: DataFrame) -> DataFrame:
 def _schema(rows: DataFrame) -> pa.Schema:
     """Return the columns of a frame in the types that a table stores. Runs no job."""
     return stored_schema(rows.limit(0).toArrow().schema)
+
+
+def _without_open(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name != OPEN])
 
 
 def _with_open(schema: pa.Schema) -> pa.Schema:

@@ -105,13 +105,15 @@ class TableWrites(Protocol):
     def append(self, table: str, rows: Changes, *, base: int | None, txn: Txn, partition_by: Sequence[str] = ()) -> int:
         """Add rows. Creates the table if it does not exist. New columns are added; missing columns are null."""
 
-    def overwrite(self, table: str, rows: Rows, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()) -> int:
+    def overwrite(
+        self, table: str, rows: Rows | DataFrame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
+    ) -> int:
         """Replace rows and columns. The partition columns stay. Rows that come batch by batch are not sorted."""
 
     def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """Upsert and delete by key. `rows` has each key once, never null, and `_deleted`; new columns are added."""
 
-    def replace_keys(self, table: str, keys: pa.Table, rows: pa.Table, *, base: int | None, txn: Txn) -> int:
+    def replace_keys(self, table: str, keys: Changes, rows: Changes, *, base: int | None, txn: Txn) -> int:
         """Remove every row with one of `keys` and add `rows`.
 
         The columns of `keys` are columns of the table. Each key appears once, and a null equals another null. `rows`

@@ -22,7 +22,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from msgspec import structs
 
 from cdc.errors import InvariantError, LakeDamaged
@@ -32,6 +31,8 @@ from sinks.warehouse.lake.manifest import Manifest, PlanRecord, TableState, Unbu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
 
     from sinks.warehouse.lake.committer import Changes, Committer, Rows, TableReads
     from sinks.warehouse.lake.manifest import ManifestStore, Pending
@@ -51,11 +52,12 @@ class Written:
     """What a table took in a cut.
 
     Attributes:
-        rows: as `TableWrites.merge` takes them, or as they were appended if `key` is empty.
+        rows: as `TableWrites.merge` takes them, or as they were appended if `key` is empty. Rows in the executors are
+            there until the views of the cut are done.
         key: key columns of a mirror.
     """
 
-    rows: pa.Table
+    rows: Changes
     key: tuple[str, ...] = ()
 
 
@@ -99,7 +101,7 @@ class CutCommit:
         """Lake table -> the rows that it took in this cut.
 
         Rewritten tables are left out. Empty if the cut is applied in pieces, because the rows of all pieces together
-        may not fit into memory, or if the rows are in the executors.
+        may not fit into memory.
         """
         return dict(self._written)
 
@@ -144,7 +146,7 @@ class CutCommit:
 
         return self._write(table, _HISTORY, schema_id, write)
 
-    def reshape(self, table: str, rows: Rows, *, schema_id: str) -> int:
+    def reshape(self, table: str, rows: Rows | DataFrame, *, schema_id: str) -> int:
         """Rewrite a table with other columns, from its rows at `version(table)`. Must be its first statement."""
 
         def write(base: int | None, txn: Txn) -> int:
@@ -166,7 +168,7 @@ class CutCommit:
 
         return self._write(table, _COMPACT, state.schema_id, write)
 
-    def view(self, name: str, rows: pa.Table, *, sql_sha: str, generation: int = 1, sort_by: Sequence[str] = ()) -> int:
+    def view(self, name: str, rows: Changes, *, sql_sha: str, generation: int = 1, sort_by: Sequence[str] = ()) -> int:
         """Replace a view's rows."""
         table = layout.view(name, generation)
         base = self._view_base(name, generation)
@@ -174,7 +176,7 @@ class CutCommit:
         self._views[name] = self._view_state(version, generation, sql_sha)
         return version
 
-    def view_keys(self, name: str, keys: pa.Table, rows: pa.Table, *, sql_sha: str, generation: int = 1) -> int:
+    def view_keys(self, name: str, keys: Changes, rows: Changes, *, sql_sha: str, generation: int = 1) -> int:
         """Replace a view's rows of these keys (`TableWrites.replace_keys`); the view must have been computed before."""
         table = layout.view(name, generation)
         base = self._view_base(name, generation)
@@ -259,7 +261,7 @@ class CutCommit:
     def _note(self, table: str, rows: Changes, key: Sequence[str], schema_id: str) -> None:
         """Note the rows that a table takes, unless its schema changed: then all its rows may have changed."""
         before = self._tables.get(table)
-        if self._pending.pieces or not isinstance(rows, pa.Table):
+        if self._pending.pieces:
             return
         if before is not None and before.schema_id == schema_id and table not in self._reshaped:
             self._written[table] = Written(rows, tuple(key))

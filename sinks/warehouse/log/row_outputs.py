@@ -23,6 +23,8 @@ from sinks.warehouse.log.table_outputs import BEGINS, FOR_OTHERS
 from sinks.warehouse.spark.frames import frame_of_rows
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from pyspark.sql import DataFrame, SparkSession
 
     from sinks.warehouse.lake.committer import Changes
@@ -51,6 +53,9 @@ class RowOutputs(Protocol):
 
     def release(self) -> None:
         """Free memory and disk of executors."""
+
+    def released_by(self, used: ExitStack) -> None:
+        """Let `used` release the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,9 @@ class ArrowRows:
 
     def release(self) -> None:
         """See `RowOutputs`."""
+
+    def released_by(self, used: ExitStack) -> None:
+        """See `RowOutputs`. There is nothing to release, and `used` must not keep the rows in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,10 @@ class FrameRows:
     def release(self) -> None:
         """See `RowOutputs`."""
         self.frame.unpersist()
+
+    def released_by(self, used: ExitStack) -> None:
+        """See `RowOutputs`."""
+        used.callback(self.release)
 
     def has_unknown_schemas(self, table: LakeTable) -> bool:
         """See `RowOutputs`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -92,9 +93,20 @@ class Names:
 
 
 class TableWriter:
-    """Writes the events of one topic into its lake tables, within one cut."""
+    """Writes the events of one topic into its lake tables, within one cut.
 
-    def __init__(self, spark: SparkSession, location: Location, tables: TableReads, commit: CutCommit) -> None:
+    Args:
+        spark: the session.
+        location: of the lake.
+        tables: reads them.
+        commit: of the cut.
+        used: releases rows when nothing needs them any more: views may read what the tables took.
+    """
+
+    def __init__(
+        self, spark: SparkSession, location: Location, tables: TableReads, commit: CutCommit, used: ExitStack
+    ) -> None:
+        self._used = used
         self._spark = spark
         self._location = location
         self._tables = tables
@@ -132,14 +144,9 @@ class TableWriter:
         self._commit.archive(names.archive, events.archive(), schema_id=table.schema_id)
         if not names.mirror:
             return
-        filled = self._filled(events, table, names, unchanged) if unchanged else None
-        try:
-            self._write_keyed(filled or events, table, names)
-        finally:
-            if filled is not None:
-                filled.release()
-
-    def _write_keyed(self, events: RowOutputs, table: LakeTable, names: Names) -> None:
+        if unchanged:
+            events = self._filled(events, table, names, unchanged)
+            events.released_by(self._used)
         # Rows are filled from the mirror of the previous cut, so the mirror's own commit comes last.
         if names.history:
             closes, versions = events.history(table)

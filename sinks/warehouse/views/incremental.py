@@ -20,6 +20,7 @@ from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.planner.restrict import RowsQuery
 from sinks.warehouse.planner.top_rows import BEFORE, LAST, ORIGIN
+from sinks.warehouse.spark.held_rows import HeldRows
 from sinks.warehouse.views.budget import Budget
 from sinks.warehouse.views.definition import BoundView
 from sinks.warehouse.views.inputs import Replacement, ViewInputs
@@ -101,6 +102,8 @@ def replacement(
     obstacle = plan.obstacle(changed)
     if obstacle:
         raise Unplannable(obstacle)
+    if plan.top is not None and inputs.in_frames:
+        raise Unplannable("executors recompute a view with a limit")
     _check_share(inputs, plan, changed)
     _check_constants(spark, inputs, plan, changed)
     by_name = {column.name.lower(): column for column in schema.fields}
@@ -108,18 +111,20 @@ def replacement(
     _provide(inputs, plan, changed, text)
     budget.check()
     asked = spark.sql(text)
-    keys: pa.Table = (
-        asked.select(*(asked[quoted(name)].cast(by_name[name].dataType).alias(by_name[name].name) for name in plan.key))
-        .limit(KEYS_MAX + 1)
-        .toArrow()
+    asked = asked.select(
+        *(asked[quoted(name)].cast(by_name[name].dataType).alias(by_name[name].name) for name in plan.key)
     )
     # The rows of a view with a limit say nothing about the number of its keys.
-    keys_max = KEYS_MAX if plan.top is not None else min(KEYS_MAX, max(rows * KEYS_SHARE_MAX, _KEYS_FEW))
-    if keys.num_rows > keys_max:
-        raise Unplannable(f"{keys.num_rows:,} keys are affected, of {rows:,} rows")
-    if not keys.num_rows:
-        return Replacement(keys, _named(spark.createDataFrame([], schema), schema).toArrow())
-    inputs.add_rows(_KEYS, keys)
+    keys_max = KEYS_MAX if plan.top is not None else max(rows * KEYS_SHARE_MAX, _KEYS_FEW)
+    if not inputs.in_frames:
+        keys_max = min(keys_max, KEYS_MAX)
+        asked = asked.limit(KEYS_MAX + 1)
+    keys = inputs.held(asked)
+    if keys.count > keys_max:
+        raise Unplannable(f"{keys.count:,} keys are affected, of {rows:,} rows")
+    if not keys.count:
+        return Replacement(keys, HeldRows.of_table(_named(spark.createDataFrame([], schema), schema).toArrow()))
+    inputs.add_rows(_KEYS, keys.rows)
     if plan.top is not None:
         held = before()
         inputs.add_rows(BEFORE, held)
@@ -129,7 +134,7 @@ def replacement(
     frame = spark.sql(text)
     if plan.top is not None:
         return _first_rows(frame.toArrow(), held, plan)
-    return Replacement(keys, _named(frame, schema).toArrow())
+    return Replacement(keys, inputs.held(_named(frame, schema)))
 
 
 def _check_share(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str]) -> None:
@@ -143,7 +148,7 @@ def _check_constants(spark: SparkSession, inputs: ViewInputs, plan: ViewPlan, ch
     """Raises Unplannable if the value of a subquery that is the same for every row changed."""
     for text in plan.constants_sql(changed):
         _provide(inputs, plan, changed, text)
-        if spark.sql(text).limit(1).toArrow().num_rows:
+        if not spark.sql(text).isEmpty():
             raise Unplannable("the value of a subquery that is the same for every row changed")
 
 
@@ -156,7 +161,8 @@ def _first_rows(found: pa.Table, before: pa.Table, plan: ViewPlan) -> Replacemen
     place = {name.lower(): name for name in before.column_names}
     both = pa.concat_tables([before, rows]).select([place[name] for name in plan.key])
     is_same = Counter(map(repr, before.to_pylist())) == Counter(map(repr, rows.to_pylist()))
-    return Replacement(both.slice(0, 0) if is_same else both.group_by(both.column_names).aggregate([]), rows)
+    keys = both.slice(0, 0) if is_same else both.group_by(both.column_names).aggregate([])
+    return Replacement(HeldRows.of_table(keys), HeldRows.of_table(rows))
 
 
 def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: str) -> None:
@@ -168,13 +174,15 @@ def _provide(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str], text: 
             inputs.add_old(name)
 
 
-def _hold(inputs: ViewInputs, query: RowsQuery, keys: pa.Table) -> set[str]:
+def _hold(inputs: ViewInputs, query: RowsQuery, keys: HeldRows) -> set[str]:
     """Load the narrowed relations of a query that have few rows, and return their names.
 
     For each relation Spark has some jobs of fixed cost, and it reads a table's columns no faster than the driver.
     """
+    if inputs.in_frames:
+        return set()
     text = query.sql()
-    rows = {quoted(_KEYS): keys}
+    rows = {quoted(_KEYS): keys.here()}
     for one in query.narrowed:
         asked = rows.get(one.relation)
         if asked is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinks.warehouse.delta.deltars import here
 from sinks.warehouse.delta.key_rows import rows_of_keys, stored_rows
 from sinks.warehouse.delta.pinned_version import pinned, row_count, schema_json
 from sinks.warehouse.delta.version_frame import frame_of
@@ -24,11 +25,14 @@ from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import quoted, sql_name, unescaped
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
 from sinks.warehouse.spark.frames import frame_of_rows
+from sinks.warehouse.spark.held_rows import HeldRows
 from sinks.warehouse.views.change_feed import view_feed
+from sinks.warehouse.views.frame_images import rows_before, weighted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from sinks.warehouse.lake.committer import Changes
     from sinks.warehouse.lake.cut_commit import Written
     from sinks.warehouse.lake.manifest import ViewState
 
@@ -66,8 +70,8 @@ class CutTables:
 class Replacement:
     """Keys of a view and their rows as of this cut."""
 
-    keys: pa.Table
-    rows: pa.Table
+    keys: HeldRows
+    rows: HeldRows
 
 
 class ViewInputs:
@@ -78,9 +82,20 @@ class ViewInputs:
         lake: location of the lake.
         cut: its tables.
         replaced: table of a view -> the replacement that leads from its previous version to this cut's; grows.
+        in_frames: whether rows stay in the executors.
     """
 
-    def __init__(self, spark: SparkSession, lake: Where, cut: CutTables, replaced: Mapping[str, Replacement]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Where,
+        cut: CutTables,
+        replaced: Mapping[str, Replacement],
+        *,
+        in_frames: bool = False,
+    ) -> None:
+        self.in_frames = in_frames
+        self._held: list[HeldRows] = []
         self._spark = spark
         self._lake = lake
         self._cut = cut
@@ -111,7 +126,9 @@ class ViewInputs:
         """Return how many rows an input took in the cut; 0 if that is not known."""
         table = self._places[name][0]
         written, replaced = self._cut.written.get(table), self._replaced.get(table)
-        return written.rows.num_rows if written is not None else replaced.rows.num_rows if replaced is not None else 0
+        if written is None:
+            return 0 if replaced is None else replaced.rows.count
+        return written.rows.num_rows if isinstance(written.rows, pa.Table) else written.rows.count()
 
     def rows_at(self, table: str, version: int) -> int:
         """Return the number of rows of a version of a lake table."""
@@ -153,17 +170,25 @@ class ViewInputs:
         if columns == self._image_columns.get(name):
             return
         found = self._images(name, [column for column in there if column in columns])
-        if found.num_rows > IMAGE_ROWS_MAX:
-            raise Unplannable(f"{found.num_rows:,} rows of {_shown(self._places[name][0])} changed")
-        self._register(images(name), frame_of_rows(self._spark, found))
+        if found.count > IMAGE_ROWS_MAX and not self.in_frames:
+            raise Unplannable(f"{found.count:,} rows of {_shown(self._places[name][0])} changed")
+        self.add_rows(images(name), found.rows)
         self._image_columns[name] = columns
 
-    def add_rows(self, name: str, rows: pa.Table) -> None:
-        """Make rows of the driver readable under a name; they replace earlier rows of that name."""
-        self._register(name, frame_of_rows(self._spark, rows))
+    def add_rows(self, name: str, rows: Changes) -> None:
+        """Make rows readable under a name; they replace earlier rows of that name."""
+        self._register(name, self._framed(rows))
+
+    def held(self, frame: DataFrame) -> HeldRows:
+        """Compute a frame once; `close` frees what it takes. Raises PySparkException."""
+        found = HeldRows.of(frame, in_frames=self.in_frames)
+        self._held.append(found)
+        return found
 
     def hold(self, held: str, name: str, keys: pa.Table, text: str) -> pa.Table | None:
         """Make selected rows of an input readable under a name if they are few, and return them; else return None.
+
+        The driver reads them, so none are if rows stay in the executors.
 
         Args:
             held: the name.
@@ -171,6 +196,8 @@ class ViewInputs:
             keys: columns of the input, in any case; selects its rows with one of these. A null equals a null.
             text: the query that will read them; only columns that it can name are included.
         """
+        if self.in_frames:
+            return None
         table, version = self._places[name]
         kinds = self._frames[name].dtypes
         cased = {column.lower(): column for column, _ in kinds}
@@ -190,49 +217,53 @@ class ViewInputs:
         """Drop the temporary views."""
         for name in self._frames:
             self._spark.catalog.dropTempView(name)
+        for one in self._held:
+            one.release()
 
-    def _images(self, name: str, columns: Sequence[str]) -> pa.Table:
+    def _images(self, name: str, columns: Sequence[str]) -> HeldRows:
         table, version = self._places[name]
         if layout.is_view(table) and table not in self._replaced:
             return self._compared(name, table, version)
         if table in self._replaced:
             found = self._replaced[table]
-            new, gone = found.rows, self._rows_before(name, found.keys, columns)
+            new, gone = found.rows.rows, self._rows_before(name, found.keys.rows, columns)
         else:
             new, gone = self._taken(name, table, columns)
-        if set(self._frames[name].columns) - set(new.column_names):
+        if set(self._frames[name].columns) - set(_names(new)):
             raise Unplannable(f"columns of {_shown(table)} changed")
-        parts = [
-            part.select(columns).append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int32()), part.num_rows))
-            for part, weight in ((gone, -1), (new, 1))
-            if part is not None
-        ]
-        return pa.concat_tables([parts[-1], *(part.cast(parts[-1].schema) for part in parts[:-1])])
+        if self.in_frames:
+            before = None if gone is None else self._framed(gone)
+            return self.held(weighted(self._frames[name], columns, self._framed(new), before))
+        return HeldRows.of_table(_weighted(columns, here(new), None if gone is None else here(gone)))
 
-    def _compared(self, name: str, table: str, version: int) -> pa.Table:
+    def _compared(self, name: str, table: str, version: int) -> HeldRows:
         """Return the images of a recomputed view, by comparing both of its versions if they are small."""
         before = self._version_before(name)
         count = self.rows_at(table, before) + self.rows_at(table, version)
         if count > IMAGE_ROWS_MAX:
             raise Unplannable(f"{_shown(table)} was recomputed")
-        found: pa.Table = view_feed(self._spark, self._lake, table, before, version).toArrow()
-        return found
+        return self.held(view_feed(self._spark, self._lake, table, before, version))
 
-    def _taken(self, name: str, table: str, columns: Sequence[str]) -> tuple[pa.Table, pa.Table | None]:
+    def _taken(self, name: str, table: str, columns: Sequence[str]) -> tuple[Changes, Changes | None]:
         """Return the rows that a table took, and the previous rows that they replace; None if rows were only added."""
         written = self._cut.written.get(table)
         if written is None:
             raise Unplannable(f"{_shown(table)} was rewritten")
         if not written.key:
             return written.rows, None
+        if not isinstance(written.rows, pa.Table):
+            keys = written.rows.select(*map(quoted, written.key))
+            return written.rows.where(f"not {quoted(DELETED)}"), self._rows_before(name, keys, columns)
         if written.rows.num_rows > IMAGE_ROWS_MAX:
             raise Unplannable(f"{written.rows.num_rows:,} rows of {_shown(table)} changed")
         live = written.rows.filter(pc.invert(written.rows.column(DELETED)))
         return live, self._rows_before(name, written.rows.select(list(written.key)), columns)
 
-    def _rows_before(self, name: str, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+    def _rows_before(self, name: str, keys: Changes, columns: Sequence[str]) -> Changes:
         """Return rows of the previous cut with one of these keys."""
         table, before = self._places[name][0], self._version_before(name)
+        if not isinstance(keys, pa.Table):
+            return rows_before(self._spark, self._lake, table, before, keys, keys.columns)
         found = stored_rows(self._lake, table, before, keys, columns)
         if found is not None:
             return found
@@ -256,6 +287,9 @@ class ViewInputs:
         rows = self.rows_at(table, version) if counted is None else counted
         return frame.coalesce(1) if rows <= ONE_TASK_ROWS else frame
 
+    def _framed(self, rows: Changes) -> DataFrame:
+        return frame_of_rows(self._spark, rows) if isinstance(rows, pa.Table) else rows
+
     def _register(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._frames[name] = frame
@@ -266,6 +300,20 @@ def named_in(text: str, columns: Iterable[str]) -> frozenset[str]:
     lower = text.lower()
     words = frozenset(_WORDS.findall(lower))
     return frozenset(column for column in columns if column.lower() in words or quoted(column.lower()) in lower)
+
+
+def _names(rows: Changes) -> list[str]:
+    return rows.column_names if isinstance(rows, pa.Table) else rows.columns
+
+
+def _weighted(columns: Sequence[str], new: pa.Table, gone: pa.Table | None) -> pa.Table:
+    """Return these columns of rows that came, with `WEIGHT` 1, and of rows that went, with -1."""
+    parts = [
+        part.select(columns).append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int32()), part.num_rows))
+        for part, weight in ((gone, -1), (new, 1))
+        if part is not None
+    ]
+    return pa.concat_tables([parts[-1], *(part.cast(parts[-1].schema) for part in parts[:-1])])
 
 
 def _shown(table: str) -> str:

@@ -17,7 +17,6 @@ from cdc.clock import Clock
 from cdc.errors import ViewRefused
 from cdc.model.topic_names import table_of
 from cdc.telemetry import log
-from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.cut_position import CutPosition
@@ -25,17 +24,17 @@ from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.manifest import Manifest, PlanRecord, ViewState
 from sinks.warehouse.lake.plan_run import Run
 from sinks.warehouse.planner.choose import PLANS, budget_s, choose, measured, usual, without_cancelled
+from sinks.warehouse.spark.held_rows import HeldRows
 from sinks.warehouse.spark.spark_session import beside
 from sinks.warehouse.views.budget import Budgets
 from sinks.warehouse.views.definition import BoundView, View, bind, bind_each, inputs
 from sinks.warehouse.views.meaning.lake_types import types_of
 from sinks.warehouse.views.version_diff import AMONG_MAX, Pin, ReplacedRows
 from sinks.warehouse.views.view_errors import reason_of
-from sinks.warehouse.views.view_records import check_changed_key, check_key, key_columns
+from sinks.warehouse.views.view_keys import check_view_key
 from sinks.warehouse.views.view_run import CutTables, Kept, PlanBook, Step, run_views
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _FORCED: Final = "its file requests it"
@@ -68,11 +67,20 @@ class ViewKeeper:
         views: ordered so that each follows the views it reads.
         clock: measures the duration of plans.
         at_once: number of views that are computed at once, if Spark has as many cores.
+        in_frames: leave the rows of views in the executors, for a distributed committer.
     """
 
     def __init__(
-        self, spark: SparkSession, location: Where, views: Sequence[View], clock: Clock, *, at_once: int = 1
+        self,
+        spark: SparkSession,
+        location: Where,
+        views: Sequence[View],
+        clock: Clock,
+        *,
+        at_once: int = 1,
+        in_frames: bool = False,
     ) -> None:
+        self._in_frames = in_frames
         self._spark = spark
         self._at_once = at_once
         self._sessions = [spark]
@@ -153,6 +161,7 @@ class ViewKeeper:
             plans=plans,
             book=self._book,
             budgets=Budgets(self._clock, _budgets(views, commit.views)),
+            in_frames=self._in_frames,
         )
 
     def _lanes(self, commit: CutCommit) -> list[SparkSession]:
@@ -167,24 +176,24 @@ class ViewKeeper:
         return self._sessions
 
     def _commit(self, commit: CutCommit, step: Step, requested: _Requested, began_s: float) -> None:
-        name, sha = step.view.name, step.view.sha
+        name = step.view.name
         state = commit.views.get(name)
         number = layout.split_beside(name)[1] or (1 if state is None else state.generation)
         try:
             rows = step.rows()
-            self._check_key(step, rows, state)
+            try:
+                check_view_key(self._location, step, rows, state)
+                version = self._written(commit, step, rows, number)
+            finally:
+                if step.change is None:
+                    rows.release()
         except ViewRefused as error:
             step.left_behind()
             self._keep(commit, name, reason_of(step.view, error))
             return
         change = step.change
-        with self._committing:
-            if change is not None:
-                version = commit.view_keys(name, change.keys, rows, sql_sha=sha, generation=number)
-            else:
-                version = commit.view(name, rows, sql_sha=sha, generation=number)
         step.committed(version)
-        keys = 0 if change is None else change.keys.num_rows
+        keys = 0 if change is None else change.keys.count
         self.behind[name] = ""
         self._note_moved(step, state, commit.views[name])
         ended_s = self._clock.monotonic_s()
@@ -193,7 +202,7 @@ class ViewKeeper:
             plan=step.plan,
             reason=step.reason or requested.why,
             keys=keys,
-            rows=rows.num_rows,
+            rows=rows.count,
             refused=None if step.decision is None else step.decision.refused,
             unique=() if step.decision is None else step.decision.unique,
         )
@@ -210,31 +219,24 @@ class ViewKeeper:
             seconds=round(took_s, 3),
         )
 
+    def _written(self, commit: CutCommit, step: Step, rows: HeldRows, generation: int) -> int:
+        """Commit the rows of a view. Returns the version."""
+        name, sha, change = step.view.name, step.view.sha, step.change
+        with self._committing:
+            if change is not None:
+                return commit.view_keys(name, change.keys.rows, rows.rows, sql_sha=sha, generation=generation)
+            return commit.view(name, rows.rows, sql_sha=sha, generation=generation)
+
     def _note_moved(self, step: Step, before: ViewState | None, now: ViewState) -> None:
         """Keep what was replaced, for the view's topic, if it is little and the only difference between versions."""
         change = step.change
         if change is None or before is None or before.generation != now.generation:
             return
-        if not step.view.view.header.publish or change.rows.num_rows > AMONG_MAX:
+        if not step.view.view.header.publish or change.rows.count > AMONG_MAX or self._in_frames:
             return
         table = layout.view(step.view.name, now.generation)
         old, new = Pin(table, before.version), Pin(table, now.version)
-        self.moved[step.view.name] = ReplacedRows(old, new, change.keys, change.rows)
-
-    def _check_key(self, step: Step, rows: pa.Table, state: ViewState | None) -> None:
-        """Check that the key of a view, if it has one, is still unique. Raises ViewRefused."""
-        key, name, change = step.view.view.header.key, step.view.name, step.change
-        if not key:
-            return
-        if change is None:
-            check_key(name, rows, key)
-            return
-        before = None
-        if state is not None and not {one.lower() for one in change.keys.column_names} <= {one.lower() for one in key}:
-            wanted = {*change.keys.column_names, *key_columns(name, rows.schema, key)}
-            table = pinned(self._location, layout.view(name, state.generation), state.version)
-            before = table.to_pyarrow_dataset().to_table(columns=sorted(wanted))
-        check_changed_key(name, change.keys, rows, key, before)
+        self.moved[step.view.name] = ReplacedRows(old, new, change.keys.here(), change.rows.here())
 
     def left(self, commit: CutCommit, name: str, reason: str) -> None:
         """Leave a view behind that cannot run."""

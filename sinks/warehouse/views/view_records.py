@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -176,18 +176,23 @@ def key_columns(view: str, schema: pa.Schema, key: Sequence[str]) -> tuple[str, 
 def check_key(view: str, rows: pa.Table, key: Sequence[str]) -> None:
     """Raises ViewRefused if the key has nulls or duplicates; the message counts rows and shows no value."""
     names = key_columns(view, rows.schema, key)
-    empty = [name for name in names if rows.column(name).null_count]
+    distinct = rows.select(list(names)).group_by(list(names)).aggregate([]).num_rows
+    check_counts(view, {name: rows.column(name).null_count for name in names}, rows.num_rows, distinct)
+
+
+def check_counts(view: str, nulls: Mapping[str, int], rows: int, distinct: int) -> None:
+    """As `check_key`, from counts: nulls by column of the key, rows, and distinct keys."""
+    names = ", ".join(nulls)
+    empty = [name for name, count in nulls.items() if count]
     if empty:
-        count = max(rows.column(name).null_count for name in empty)
         raise ViewRefused(
-            f"view {view} cannot have the key {', '.join(names)}: {', '.join(empty)} is null in {count:,} rows",
+            f"view {view} cannot have the key {names}: {', '.join(empty)} is null in {max(nulls.values()):,} rows",
             hint="filter out these rows, or use a column that is never null",
             view=view,
         )
-    distinct = rows.select(list(names)).group_by(list(names)).aggregate([]).num_rows
-    if distinct != rows.num_rows:
+    if distinct != rows:
         raise ViewRefused(
-            f"view {view} cannot have the key {', '.join(names)}: {rows.num_rows:,} rows have {distinct:,} keys",
+            f"view {view} cannot have the key {names}: {rows:,} rows have {distinct:,} keys",
             hint="add the column that distinguishes such rows, or group by the key",
             view=view,
         )

@@ -33,6 +33,7 @@ from sinks.warehouse.planner.choose import PlanName
 from sinks.warehouse.planner.decide import Decision
 from sinks.warehouse.planner.plan import ViewPlan
 from sinks.warehouse.planner.relations import Unplannable
+from sinks.warehouse.spark.held_rows import HeldRows
 from sinks.warehouse.spark.spark_errors import unwrapping
 from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.at_once import run_each
@@ -44,7 +45,6 @@ from sinks.warehouse.views.inputs import CutTables, Replacement, ViewInputs
 from sinks.warehouse.views.view_errors import check_columns, check_types, failure, reason_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Computed", "CutTables", "Kept", "PlanBook", "Replaced", "Step", "run_views"]
@@ -95,8 +95,8 @@ class Step(ABC):
         return None
 
     @abstractmethod
-    def rows(self) -> pa.Table:
-        """Return the rows to write, in the driver. Raises ViewRefused if values do not fit, else SparkFailed."""
+    def rows(self) -> HeldRows:
+        """Return the rows to write. Raises ViewRefused if values do not fit, else SparkFailed."""
 
     def committed(self, version: int) -> None:
         """Record which version of its table the result became."""
@@ -109,23 +109,24 @@ class Step(ABC):
 
 @dataclass(slots=True)
 class Computed(Step):
-    """A view to commit whole. `frame` is lazy; `rows` computes it."""
+    """A view to commit whole. `frame` is lazy; `rows` computes it, and leaves it in the executors with `in_frames`."""
 
     frame: DataFrame
     was_cancelled: bool = False
+    in_frames: bool = False
 
     @property
     def is_cancelled(self) -> bool:
         """See `Step`."""
         return self.was_cancelled
 
-    def rows(self) -> pa.Table:
+    def rows(self) -> HeldRows:
         """See `Step`."""
         from pyspark.errors import PySparkException
 
         try:
             with unwrapping():
-                return self.frame.toArrow()
+                return HeldRows.of(self.frame, in_frames=self.in_frames)
         except PySparkException as error:
             raise failure(self.view, error) from error
 
@@ -146,7 +147,7 @@ class Replaced(Step):
         """See `Step`."""
         return self.replacement
 
-    def rows(self) -> pa.Table:
+    def rows(self) -> HeldRows:
         """See `Step`."""
         return self.replacement.rows
 
@@ -162,6 +163,7 @@ def run_views(
     plans: Mapping[str, str] | None = None,
     book: PlanBook | None = None,
     budgets: Budgets | None = None,
+    in_frames: bool = False,
 ) -> None:
     """Call `keep` once for each view, after it returned for all views that the view reads.
 
@@ -177,9 +179,10 @@ def run_views(
         plans: view -> requested plan; a view is recomputed if it is missing here, or if its plan does not apply.
         book: keeps plans from cut to cut.
         budgets: the time that runs by keys may take; unlimited by default.
+        in_frames: leave the rows of views in the executors.
     """
     run = _Run(cut, ChangedColumns(lake, cut), plans or {}, book or PlanBook(), budgets or Budgets(SystemClock()))
-    lanes = [_Lane(spark, ViewInputs(spark, lake, cut, run.replaced)) for spark in sessions]
+    lanes = [_Lane(spark, ViewInputs(spark, lake, cut, run.replaced, in_frames=in_frames)) for spark in sessions]
 
     def work(view: BoundView, lane: _Lane) -> None:
         begin(view)
@@ -266,12 +269,14 @@ class _Run:
         whole = self._must_be_whole(view)
         decision = None if view.view.plan == "recompute" else self._decide(view, lane, frame)
         if decision is None or decision.refused or whole or self._plans.get(view.name) != "affected":
-            return Computed(view, whole or (decision.refused if decision else ""), decision, frame)
+            reason = whole or (decision.refused if decision else "")
+            return Computed(view, reason, decision, frame, in_frames=lane.inputs.in_frames)
         try:
             change = self._replacement(view, lane, decision.plan, frame)
         except Unplannable as found:
-            return Computed(view, str(found), decision, frame, isinstance(found, OverBudget))
-        return Replaced(view, "", decision, change) if change.keys.num_rows else Kept(view, "")
+            over = isinstance(found, OverBudget)
+            return Computed(view, str(found), decision, frame, over, in_frames=lane.inputs.in_frames)
+        return Replaced(view, "", decision, change) if change.keys.count else Kept(view, "")
 
     def _must_be_whole(self, view: BoundView) -> str:
         """Return why it must be computed whole; empty if it need not."""
