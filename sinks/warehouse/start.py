@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cdc.artifacts.download_progress import Progress
 from cdc.artifacts.machine import Machine
@@ -46,6 +46,9 @@ from sinks.warehouse.verify.mirror_check import MirrorReport, Verification, veri
 from sinks.warehouse.views.definition import ViewFiles, ordered, views_of
 from sinks.warehouse.views.generations import TextStore, usable
 from sinks.warehouse.warm_up import warm_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _LOCK_FILE: Final = "lock"
 
@@ -104,7 +107,7 @@ def start(
                 views=files.views,
                 refused=files.refused,
                 texts=TextStore(location),
-                topics=_view_topics(config, sink, reader, fence, location),
+                topics=_view_topics(config, sink, reader, fence, location, spark),
                 clock=clock,
                 observer=observer,
                 spans=None if tracing is None else CutSpans(tracing),
@@ -115,7 +118,9 @@ def start(
     raise AssertionError("unreachable")
 
 
-def _view_topics(config: Config, sink: str, reader: LogReader, fence: Fence, location: Location) -> ViewTopics:
+def _view_topics(
+    config: Config, sink: str, reader: LogReader, fence: Fence, location: Location, spark: SparkSession
+) -> ViewTopics:
     return ViewTopics(
         config.name,
         sink,
@@ -124,6 +129,8 @@ def _view_topics(config: Config, sink: str, reader: LogReader, fence: Fence, loc
         reader=reader,
         sender=fence,
         location=location,
+        spark=spark,
+        in_frames=is_distributed(lake_of(config, sink), spark.sparkContext.master or ""),
     )
 
 

@@ -72,7 +72,7 @@ def run(
             shown[step.view.name] = step.reason
             return
         assert isinstance(step, Computed)
-        rows = step.rows()
+        rows = step.rows().here()
         lake.view(step.view.name, rows, sql_sha=step.view.sha)
         step.committed(lake.views[step.view.name].version)
         shown[step.view.name] = rows.to_pylist()

@@ -30,6 +30,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         table, version: what it is as of; "" and 0 until the first version is completely in it.
         to_table, to_version: the version in progress, if it takes several transactions; "" and 0 otherwise.
         sent: how many differences of the version in progress are in the topic.
+        by_key: whether these are in order of the key, or of the files; a lake may change its committer in between.
         key: columns of the key, which is permanent for a topic.
         topic_id, partition_count: of the topic; they reveal a recreated topic.
         schema_id: of the newest row.
@@ -40,6 +41,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_table: str = ""
     to_version: int = 0
     sent: int = 0
+    by_key: bool = False
     key: tuple[str, ...]
     topic_id: str
     partition_count: int
@@ -92,4 +94,6 @@ def pins(published: Mapping[str, Published]) -> Iterator[tuple[str, int]]:
 
 def arrived(mark: Published) -> Published:
     """Return the position once the version in progress is sent completely."""
-    return structs.replace(mark, table=mark.to_table, version=mark.to_version, to_table="", to_version=0, sent=0)
+    return structs.replace(
+        mark, table=mark.to_table, version=mark.to_version, to_table="", to_version=0, sent=0, by_key=False
+    )

@@ -35,10 +35,14 @@ from cdc.telemetry import log
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
 from sinks.warehouse.topics.view_positions import Published, ViewCut, arrived, decoded, pins, states
+from sinks.warehouse.views.frame_diff import FrameVersions
 from sinks.warehouse.views.version_diff import Pin, ReplacedRows, Versions
+from sinks.warehouse.views.view_keys import check_stored_key
 from sinks.warehouse.views.view_records import Envelope, check_key
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from cdc.config.settings import Kafka
     from cdc.kafka.cluster_facts import TopicFacts
     from cdc.model.change_records import Record
@@ -88,6 +92,8 @@ class ViewTopics:
         location: of the lake.
         directory: describes and creates topics; Kafka's by default.
         records_max: limit of one Kafka transaction.
+        spark: the session that compares versions.
+        in_frames: compare them in the executors; else in the driver, which needs no session.
     """
 
     def __init__(
@@ -102,7 +108,10 @@ class ViewTopics:
         location: Location,
         directory: TopicDirectory | None = None,
         records_max: int = RECORDS_MAX,
+        spark: SparkSession | None = None,
+        in_frames: bool = False,
     ) -> None:
+        self._spark, self._in_frames = spark, in_frames
         self._name = name
         self._cuts, self._schemas = view_cuts_topic(name, lake), view_schema_topic(name, lake)
         self._cut_key = _encode({"sink": sink_group(name, lake)})
@@ -206,6 +215,9 @@ class ViewTopics:
 
     def _check_first(self, view: View, pin: Pin) -> None:
         """Check the key of a view that was not a topic before, because it was not checked when it was computed."""
+        if self._in_frames and self._spark is not None:
+            check_stored_key(self._spark, self._location, view.name, pin, view.header.key)
+            return
         data = pinned(self._location, pin.table, pin.version).to_pyarrow_dataset()
         wanted = {name.lower() for name in view.header.key}
         names = [name for name in data.schema.names if name.lower() in wanted]
@@ -216,8 +228,18 @@ class ViewTopics:
     ) -> Published:
         """Stage the differences from a position to a version. Raises ViewRefused, with nothing staged."""
         old = Pin(mark.table, mark.version) if mark.table else None
-        versions = Versions(self._location, self._name, view, mark.key, old, new)
-        form, batch = versions.form, self._batch
+        by_key = mark.by_key if mark.sent else self._in_frames
+        pins = (self._location, self._name, view, mark.key, old, new)
+        versions = FrameVersions(*pins, self._spark) if by_key and self._spark is not None else Versions(*pins)
+        try:
+            return self._send_versions(manifest, versions, structs.replace(mark, by_key=by_key), moved)
+        finally:
+            versions.release()
+
+    def _send_versions(
+        self, manifest: Manifest, versions: Versions, mark: Published, moved: ReplacedRows | None
+    ) -> Published:
+        form, batch, view, new = versions.form, self._batch, versions.view, versions.new
         mark = structs.replace(mark, to_table=new.table, to_version=new.version, schema_id=form.record.schema_id)
         limits = (self._row_bytes_max, self._records_max)
         envelope, topic = Envelope(form, manifest), view_topic(self._name, view)

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from cdc.errors import InvariantError
 from sinks.warehouse.delta.key_rows import stored_rows
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.views.view_records import Difference, RowForm, row_form
@@ -72,13 +73,30 @@ class Versions:
     def differences(self) -> Iterator[Difference]:
         """Yield keys that are new or have another row, then keys that are gone. Raises ViewRefused, LakeDamaged."""
         before: dict[bytes, bytes] = {}
-        shared: set[str] = set()
+        shared = self.shared_files
         if self._before is not None:
-            shared = self._before.files & self._now.files if self._is_alike else set()
-            form = self._form(self._before)
+            form = self.form_before
             for table in self._before.parts(without=shared):
                 before.update((key, digest(row)) for key, row in form.rows(table))
         yield from _differences(before, self.form, self._now.parts(without=shared))
+
+    @cached_property
+    def form_before(self) -> RowForm:
+        """The form of the old version's rows, which must exist. Raises ViewRefused."""
+        if self._before is None:
+            raise InvariantError(f"view {self.view} has no old version")
+        return self._form(self._before)
+
+    @property
+    def shared_files(self) -> set[str]:
+        """The files whose rows are in both versions, so that they need not be read."""
+        before = self._before
+        return before.files & self._now.files if before is not None and self._is_alike else set()
+
+    def files_of(self, pin: Pin) -> set[str]:
+        """Return the files of one of the versions."""
+        before = self._before
+        return before.files if before is not None and pin == self.old else self._now.files
 
     def among(self, moved: ReplacedRows) -> list[Difference] | None:
         """Return the same from what a cut replaced, in an order of its own; None if that is not the whole difference.
@@ -93,6 +111,9 @@ class Versions:
             return None
         before = {key: digest(row) for key, row in self.form.rows(found.cast(schema))}
         return list(_differences(before, self.form, [moved.rows.select(schema.names).cast(schema)]))
+
+    def release(self) -> None:
+        """Free what the comparison holds."""
 
     @cached_property
     def _now(self) -> _Pinned:

@@ -18,11 +18,12 @@ from sinks.warehouse.views.view_records import check_changed_key, check_counts, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from sinks.warehouse.lake.location import Where
     from sinks.warehouse.lake.manifest import ViewState
     from sinks.warehouse.spark.held_rows import HeldRows
+    from sinks.warehouse.views.version_diff import Pin
     from sinks.warehouse.views.view_run import Step
 
 
@@ -55,6 +56,12 @@ def check_view_key(location: Where, step: Step, rows: HeldRows, state: ViewState
         wanted = {*known, *key_columns(name, found.schema, key)}
         before = pinned(location, *there).to_pyarrow_dataset().to_table(columns=sorted(wanted))
     check_changed_key(name, change.keys.here(), found, key, before)
+
+
+def check_stored_key(spark: SparkSession, location: Where, view: str, pin: Pin, key: Sequence[str]) -> None:
+    """Check in the executors that the key of a view is unique in a version. Raises ViewRefused."""
+    rows = frame_of(spark, location, *pin)
+    _check_frame(view, rows, key_columns(view, rows.limit(0).toArrow().schema, key))
 
 
 def _check(view: str, rows: HeldRows, key: Sequence[str]) -> None:
