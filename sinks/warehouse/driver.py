@@ -259,7 +259,7 @@ class LakeDriver:
     ) -> dict[str, tuple[str, ...]]:
         """Apply one piece. `forms` covers all topics; a form that only this piece reveals is added to it."""
         parts, schemas, known = self._parts, work.schemas, _by_topic(work.schemas)
-        writer = TableWriter(parts.spark, parts.location, parts.committer, commit, used)
+        writer = TableWriter(parts.spark, parts.location, parts.committer, commit, used, in_frames=parts.in_frames)
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}
         here = {topic: form for topic, form in forms.items() if topic in topics}
@@ -316,7 +316,7 @@ class LakeDriver:
     def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit, used: ExitStack) -> None:
         """Create empty lake tables for captured tables without rows."""
         parts = self._parts
-        writer = TableWriter(parts.spark, parts.location, parts.committer, commit, used)
+        writer = TableWriter(parts.spark, parts.location, parts.committer, commit, used, in_frames=parts.in_frames)
         for topic, names in choice.names.items():
             if not any(name in written for name in names.all):
                 writer.create_missing(choice.tables[topic], names)

@@ -1,26 +1,22 @@
-"""Runs tasks of `file_tasks` in Spark's executors, and collects their reports. Nothing else reaches the driver.
-
-Spark must not run such a task twice for one result. So the functions are marked as not deterministic: the optimizer
-would compute a deterministic one again in a filter above it.
-"""
+"""Runs tasks of `file_tasks` in Spark's executors, and collects their reports. Nothing else reaches the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as fn
-from pyspark.sql.pandas.functions import arrow_udf
 
 from sinks.warehouse.distributed.file_tasks import Report, TableFiles, reported, reported_parts
+from sinks.warehouse.spark.arrow_tasks import in_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from sinks.warehouse.delta.key_ranges import FileRange
 
@@ -32,13 +28,6 @@ ROW: Final = "row"
 AT: Final = "at"
 """Column with the number of a file."""
 _TASKS_MAX: Final = 2_000  # of one job; a task of more files takes one after the other
-
-
-def in_python(function: Callable[..., object], kind: str) -> Callable[..., Column]:
-    """Return a function of columns that runs in Python, once for each row or group."""
-    # Annotations give the kind of function: naming it causes a warning, the stubs do not allow to omit it.
-    made = arrow_udf(function, kind).asNondeterministic()  # type: ignore[call-overload]
-    return cast("Callable[..., Column]", made)
 
 
 def per_file(frame: DataFrame, files: TableFiles, ranges: Mapping[int, FileRange], task: FileTask) -> dict[int, Report]:

@@ -1,7 +1,7 @@
 """Runs in Spark's executors: reads and writes single files of a table, and returns small reports about them.
 
 The driver commits what the reports name. A file of a task that failed, or that ran twice, is in no report and so in no
-commit; `TableUpkeep.vacuum` deletes it. Nothing here may use Spark.
+commit; `TableUpkeep.vacuum` deletes it. Nothing here may use a Spark session.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sinks.warehouse.delta.table_files import Action, Target, Writing, open_file
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.store_errors import translating_store_errors
+from sinks.warehouse.spark.arrow_tasks import table_of_structs
 
 KEY: Final = "key"
 NEW: Final = "new"
@@ -141,7 +142,7 @@ def replace_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
 
     `parts` has `KEY`, a key to remove, and `NEW`, a row to add; one of them is null in each row.
     """
-    keys, fresh = (table_of(whole(parts[name]).drop_null()) for name in (KEY, NEW))
+    keys, fresh = (table_of_structs(whole(parts[name]).drop_null()) for name in (KEY, NEW))
     target = files.target()
     with open_file(target.storage, file) as opened:
         stored, footer = rows_in(opened, files.schema), opened.metadata
@@ -185,7 +186,7 @@ def reported(table: str, task: Callable[[pa.Table], Report], rows: pa.StructArra
     """Run a task on rows of Spark. Returns its report as JSON; one with a problem instead of raising a known error."""
     try:
         with translating_store_errors(table):
-            report = task(plain(table_of(rows)))
+            report = task(plain(table_of_structs(rows)))
     except TailraceError as error:
         if type(error).__name__ not in _PROBLEMS:
             raise
@@ -213,11 +214,6 @@ def reported_parts(
     if owed:
         text = f"[{','.join(reports)}]"
         yield pa.concat_arrays([pa.array([text], pa.string()), pa.nulls(owed - 1, pa.string())])
-
-
-def table_of(rows: pa.StructArray) -> pa.Table:
-    """Return the fields of structs as columns."""
-    return pa.table(rows.flatten(), names=[field.name for field in rows.type])
 
 
 def _added(actions: Iterable[Action]) -> tuple[Added, ...]:

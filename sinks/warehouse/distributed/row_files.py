@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from sinks.warehouse.delta.key_ranges import FileRange, between, is_ranged, sorted_keys
 from sinks.warehouse.delta.pinned_version import schema_json
-from sinks.warehouse.distributed.executor_jobs import AT, ROW, in_python
+from sinks.warehouse.distributed.executor_jobs import AT, ROW
+from sinks.warehouse.spark.arrow_tasks import in_python
 from sinks.warehouse.spark.frames import frame_of_rows
 from sinks.warehouse.spark.storage_options import read_options
 

@@ -31,6 +31,7 @@ from sinks.warehouse.log.lake_columns import (
     adds_only,
     evolve,
 )
+from sinks.warehouse.log.shaped_rows import shaped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,12 +102,20 @@ class TableWriter:
         tables: reads them.
         commit: of the cut.
         used: releases rows when nothing needs them any more: views may read what the tables took.
+        in_frames: leave rows in the executors.
     """
 
     def __init__(
-        self, spark: SparkSession, location: Location, tables: TableReads, commit: CutCommit, used: ExitStack
+        self,
+        spark: SparkSession,
+        location: Location,
+        tables: TableReads,
+        commit: CutCommit,
+        used: ExitStack,
+        *,
+        in_frames: bool,
     ) -> None:
-        self._used = used
+        self._used, self._in_frames = used, in_frames
         self._spark = spark
         self._location = location
         self._tables = tables
@@ -197,11 +206,15 @@ class TableWriter:
         if version is None:
             return
         schema = shape(self._tables.schema(name, version).empty_table()).schema
+        if self._in_frames:
+            frame = frame_of(self._spark, self._location, name, version)
+            self._commit.reshape(name, shaped(frame, shape, schema, casts=casts), schema_id=table.schema_id)
+            return
         if casts:
             for part in self._tables.parts(name, version):
                 shape(part)
-        shaped = (batch for part in self._tables.parts(name, version) for batch in shape(part).to_batches())
-        rows = pa.RecordBatchReader.from_batches(schema, shaped)
+        batches = (batch for part in self._tables.parts(name, version) for batch in shape(part).to_batches())
+        rows = pa.RecordBatchReader.from_batches(schema, batches)
         self._commit.reshape(name, rows, schema_id=table.schema_id)
 
 

@@ -17,9 +17,8 @@ from pyspark.sql import functions as fn
 from cdc.errors import ViewRefused
 from sinks.warehouse.delta.delta_sql import plain
 from sinks.warehouse.delta.version_frame import frame_of
-from sinks.warehouse.distributed.executor_jobs import in_python
-from sinks.warehouse.distributed.file_tasks import table_of
 from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.spark.arrow_tasks import in_python, table_of_structs
 from sinks.warehouse.views.version_diff import Pin, Versions, digest
 from sinks.warehouse.views.view_records import Difference, RowForm
 
@@ -94,7 +93,7 @@ def _forming(form: RowForm) -> Callable[[pa.Array], pa.Array]:
 
     def formed(rows: pa.Array) -> pa.Array:
         try:
-            pairs = list(form.rows(plain(table_of(rows))))
+            pairs = list(form.rows(plain(table_of_structs(rows))))
         except ViewRefused as error:
             nothing = pa.nulls(len(rows), pa.binary())
             problems = pa.array([error.message] * len(rows), pa.string())
