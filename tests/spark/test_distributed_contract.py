@@ -8,6 +8,7 @@ import pytest
 
 from tests.contract.test_lake_committer import *  # noqa: F403 - its tests run here again
 from tests.contract.test_lake_history import *  # noqa: F403
+from tests.contract.test_lake_storage import test_compaction_changes_files_and_no_row  # noqa: F401
 from tests.fixtures.lake.framed import Framed
 
 if TYPE_CHECKING:

@@ -114,9 +114,9 @@ class SparkDelta(DeltaRs):
         return self._once(table, base, txn, partial(self._close_frame, table, closes, rows, tuple(key)))
 
     def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
-        """See `Committer`. Executors sort rows. Without an order, small files are streamed through the driver."""
+        """See `Committer`."""
         if not sort_by:
-            return super().compact(table, base=base, txn=txn)
+            return self._once(table, base, txn, partial(self._pack_frame, table))
         return self._once(table, base, txn, partial(self._sort_frame, table, tuple(sort_by)))
 
     def _widened(self, table: str, schema: pa.Schema, base: int | None, txn: Txn) -> int | None:
@@ -150,7 +150,8 @@ class SparkDelta(DeltaRs):
     ) -> None:
         count, schema = rows.count(), _schema(rows)
         is_history = opened is not None and OPEN in opened.metadata().partition_columns
-        files = replace(self._files(table, schema, sort_by, opened, ()), schema=_without_open(schema))
+        stored = self._files(table, schema, sort_by, opened, ())
+        files = replace(stored, schema=_without_open(schema), key=())  # the order need not identify rows
         task = write_versions if is_history else write_new
         reports = new_files(_in_row(rows), files, task, rows=count, sort_by=sort_by) if count else []
         if opened is None:
@@ -280,6 +281,27 @@ class SparkDelta(DeltaRs):
         new = new_files(_in_row(rows), files, task, rows=count, sort_by=key)
         note_columns(properties, ())
         commit_actions(opened, [*(removed(file, partition) for file in ranges), *_adds(new)], properties)
+
+    def _pack_frame(self, table: str, opened: DeltaTable | None, properties: CommitProperties) -> None:
+        """Write the rows of small files to few, open and closed versions of a history apart."""
+        if opened is None:
+            return
+        schema, is_history = columns_of(opened), OPEN in opened.metadata().partition_columns
+        ranges = ranges_of(opened, schema.names[0])
+        small: list[tuple[FileRange, dict[str, str]]] = []
+        for partition in ({OPEN: "true"}, {OPEN: "false"}) if is_history else ({},):
+            folder = "".join(f"{column}={value}/" for column, value in partition.items())
+            here = [file for file in ranges if file.path.startswith(folder) and file.size < TARGET_FILE_BYTES]
+            small += [(file, partition) for file in here] if len(here) > 1 else []
+        if not small:
+            return
+        files = self._files(table, schema, (), opened, [file for file, _ in small])
+        only = frozenset(file.path for file, _ in small)
+        rows = frame_of(self._spark, self._location, table, opened.version(), only=only).drop(OPEN)
+        count = sum(file.rows or 0 for file, _ in small)
+        new = new_files(_in_row(rows), files, write_versions if is_history else write_new, rows=count)
+        note_columns(properties, ())
+        commit_actions(opened, [*(removed(file, partition) for file, partition in small), *_adds(new)], properties)
 
     def _files(
         self,
