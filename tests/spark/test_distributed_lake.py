@@ -208,7 +208,7 @@ def test_committer_follows_the_master_unless_it_is_named() -> None:
 def growing(folder: Path, kind: str) -> list[dict[str, float]]:
     """Return what `growing_cut` printed for each cut."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fixtures.lake.growing_cut", str(folder), kind, "30000", "2m"],
+        [sys.executable, "-m", "tests.fixtures.lake.growing_cut", str(folder), kind, "30000", "8m"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -222,7 +222,7 @@ def growing(folder: Path, kind: str) -> list[dict[str, float]]:
 
 @pytest.mark.timeout(600)
 def test_cut_ten_times_as_large_needs_no_more_memory_in_the_driver(tmp_path: Path) -> None:
-    """No result of a job may exceed 2 MB: the large cut has 30 MB of rows."""
+    """No result of a job may exceed 8 MB: the large cut has 30 MB of rows, of the tables and of each view."""
     _, small, large = growing(tmp_path, "distributed")
     collected = growing(tmp_path / "local", "local")
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PART_ROWS: Final = 20_000  # differences that are in the driver at once
+_PART_BYTES: Final = 4 << 20
 _FORM: Final = "key binary, row binary, digest binary, problem string"
 
 
@@ -42,7 +43,7 @@ class FrameVersions(Versions):
 
     def differences(self) -> Iterator[Difference]:
         """Yield keys that are new, changed or gone. Raises ViewRefused, LakeDamaged, PySparkException."""
-        found, count = self._compared
+        found, parts = self._compared
         refused = found.where(fn.col("problem").isNotNull()).select("problem").limit(1).collect()
         if refused:
             raise ViewRefused(
@@ -50,7 +51,6 @@ class FrameVersions(Versions):
                 hint="a topic holds dates and times of the years 1 to 9999; cast others to text",
                 view=self.view,
             )
-        parts = max(1, -(-count // _PART_ROWS))
         for row in found.repartitionByRange(parts, "key").sortWithinPartitions("key").toLocalIterator():
             yield Difference(row["op"], bytes(row["key"]), None if row["row"] is None else bytes(row["row"]))
 
@@ -61,7 +61,7 @@ class FrameVersions(Versions):
 
     @cached_property
     def _compared(self) -> tuple[DataFrame, int]:
-        """The differences: `op`, `key`, `row`, and `problem` for rows without a form; and their number."""
+        """The differences: `op`, `key`, `row`, and `problem` for rows without a form; and in how many parts to send."""
         shared = self.shared_files
         now = self._formed(self.new, shared, self.form)
         if self.old is None:
@@ -79,7 +79,9 @@ class FrameVersions(Versions):
             key = fn.coalesce("key", "old_key").alias("key")
             found = both.where(~same).select(op.alias("op"), key, "row", "problem")
         found = found.persist()
-        return found, found.count()
+        size = fn.coalesce(fn.sum(fn.length("key") + fn.coalesce(fn.length("row"), fn.lit(0))), fn.lit(0))
+        ((count, total),) = found.agg(fn.count("*"), size).collect()
+        return found, max(1, -(-count // _PART_ROWS), -(-total // _PART_BYTES))
 
     def _formed(self, pin: Pin, shared: AbstractSet[str], form: RowForm) -> DataFrame:
         files = self.files_of(pin) - shared
