@@ -11,6 +11,7 @@ import pytest
 
 from sinks.warehouse.lake.manifest import ManifestStore
 from tests.fixtures.lake.lake_process import Sink
+from tests.fixtures.lake.running_lake import COMMITTER
 from tests.fixtures.servers.seed import seed
 from tests.fixtures.servers.waiting import until
 from tests.fixtures.views.view_truth import plan_of
@@ -41,6 +42,7 @@ def test_sink_killed_at_random_moments_leaves_every_view_postgresqls_answer(
     referee = capture.oracle()
     sink: dict[str, Any] = {"kind": "warehouse", "path": str(lake), "views": str(planned(tmp_path)), "interval_s": 0.0}
     sink |= {"events_max": 150, "master": "local[2]", "memory": "1g", "spark": {**SHORT_LIVED, **QUICK}}
+    sink |= {"committer": os.environ.get(COMMITTER, "auto")}
     sections: Sections = {**SMALL, "sinks.lake": sink}
     daemon = capture.running(sections)
     capture.transaction(*BEGIN)
