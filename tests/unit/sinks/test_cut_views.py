@@ -63,6 +63,7 @@ class Site:
             views=files.views,
             refused=files.refused,
             texts=self.texts,
+            in_frames=False,
             clock=ManualClock(),
             topics=None,
         )
