@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.location import Location
 
 HOME: Final = "home"
+_FEW: Final = 4  # files; reading their keys takes less than the job that would exclude some
 
 
 def located(
@@ -84,7 +85,7 @@ def with_homes(rows: DataFrame, key: Sequence[str], files: Sequence[FileRange], 
 def asked_files(rows: DataFrame, key: Sequence[str], opened: DeltaTable, files: Sequence[FileRange]) -> list[int]:
     """Return the numbers of the files that can have one of the keys. Arguments as of `located`."""
     kind = pa.schema(opened.schema().to_arrow()).field(key[0]).type
-    if not is_ranged(kind) or not files:
+    if not is_ranged(kind) or len(files) <= _FEW:
         return list(range(len(files)))
     known = tuple(files)
 

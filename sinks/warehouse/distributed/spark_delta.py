@@ -217,16 +217,19 @@ class SparkDelta(DeltaRs):
         A file takes new keys of its range if it is rewritten anyway, or is smaller than `small_bytes`.
         """
         is_fresh = fn.col(AT).isNull() & ~fn.col(ROW)[DELETED]
-        matching = {row[AT] for row in found.where(fn.col(AT).isNotNull()).select(AT).distinct().collect()}
         fresh = with_homes(found.where(is_fresh), files.key, ranges, files.schema.field(files.key[0]).type)
-        counts = {row[HOME]: row["count"] for row in fresh.groupBy(HOME).count().collect()}
+        changed = found.where(fn.col(AT).isNotNull())
+        # One job for both: the files that rows match, and how many new rows each file could take.
+        both = changed.select(AT, fn.lit(None).cast("int").alias(HOME)).unionAll(fresh.select(AT, HOME))
+        groups = both.groupBy(AT, HOME).count().collect()
+        matching = {row[AT] for row in groups if row[AT] is not None}
+        counts = {row[HOME]: row["count"] for row in groups if row[AT] is None}
         housed = {
             home
             for home, count in counts.items()
             if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < small_bytes)
         }
-        changed = found.where(fn.col(AT).isNotNull()).select(ROW, AT)
-        rest = fresh
+        changed, rest = changed.select(ROW, AT), fresh
         if housed:
             is_housed = fn.coalesce(fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
             changed = changed.union(fresh.where(is_housed).select(ROW, fn.col(HOME).alias(AT)))
