@@ -20,7 +20,7 @@ _IDLE_S: Final = 60
 _START_S: Final = 900
 _TOUCHED: Final = 5000
 _SINGLE: Final = 200
-_COMMANDS: Final = (("status",), ("status", "--json"), ("tables",), ("doctor",), ("ddl", "list"))
+_COMMANDS: Final = (("status",), ("status", "--json"), ("doctor",), ("ddl", "list"))
 _PATHS: Final = ("/status", "/metrics", "/api/picture", "/api/tables", "/api/topics")
 
 
