@@ -7,6 +7,7 @@ keys have no ranges, if that file is rewritten anyway or is small; otherwise to 
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 from operator import and_
@@ -19,6 +20,7 @@ from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_fi
 from sinks.warehouse.distributed.file_tasks import KEY, NEW, Report, TableFiles, replace_file, write_new
 from sinks.warehouse.distributed.row_files import HOME, located, with_homes
 from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.spark.held_rows import kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,16 +52,17 @@ def replaced_rows(
         rows: any number per key; each has one of `keys`. Read more than once, too.
     """
     asked = keys.select(fn.struct(*map(quoted, files.key)).alias(ROW))
-    found = located(spark, files.location, files.table, opened, asked, files.key, ranges, every=True).persist()
-    try:
-        homes = found.groupBy(ROW).agg(fn.min(AT).alias(_FIRST))
-        homes = _with_homes(homes, files, ranges).persist()
-        try:
-            return _written(found, homes, files, ranges, rows)
-        finally:
-            homes.unpersist()
-    finally:
-        found.unpersist()
+    with ExitStack() as used:
+        found, free = kept(located(spark, files.location, files.table, opened, asked, files.key, ranges, every=True))
+        used.callback(free)
+        homes, free = kept(_with_homes(found.groupBy(ROW).agg(fn.min(AT).alias(_FIRST)), files, ranges))
+        used.callback(free)
+        same = [rows[quoted(name)].eqNullSafe(fn.col(ROW)[name]) for name in files.key]
+        row = fn.struct(*(rows[quoted(name)] for name in rows.columns)).alias(NEW)
+        placed, free = kept(rows.join(homes, reduce(and_, same)).select(row, ROW, _FIRST, HOME))
+        used.callback(free)
+        return _written(found, homes, placed, files, ranges)
+    raise AssertionError("unreachable")
 
 
 def _with_homes(keys: DataFrame, files: TableFiles, ranges: Sequence[FileRange]) -> DataFrame:
@@ -70,37 +73,29 @@ def _with_homes(keys: DataFrame, files: TableFiles, ranges: Sequence[FileRange])
 
 
 def _written(
-    found: DataFrame, homes: DataFrame, files: TableFiles, ranges: Sequence[FileRange], rows: DataFrame
+    found: DataFrame, homes: DataFrame, placed: DataFrame, files: TableFiles, ranges: Sequence[FileRange]
 ) -> tuple[dict[int, Report], list[Report]]:
     matching = {row[AT] for row in found.where(fn.col(AT).isNotNull()).select(AT).distinct().collect()}
-    same = [rows[quoted(name)].eqNullSafe(fn.col(ROW)[name]) for name in files.key]
-    placed = rows.join(homes, reduce(and_, same)).select(
-        fn.struct(*(rows[quoted(name)] for name in rows.columns)).alias(NEW), ROW, _FIRST, HOME
-    )
-    placed = placed.persist()
-    try:
-        is_fresh = fn.col(_FIRST).isNull()
-        counts = {row[HOME]: row["count"] for row in placed.where(is_fresh).groupBy(HOME).count().collect()}
-        housed = {
-            home
-            for home, count in counts.items()
-            if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < SMALL_BYTES)
-        }
-        stays = fn.coalesce(~is_fresh | fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
-        gone = _parts(found.where(fn.col(AT).isNotNull()), key=fn.col(ROW), at=AT)
-        new_keys = homes.where(is_fresh & fn.col(HOME).isin(sorted(housed))) if housed else None
-        parts = gone.unionByName(_parts(placed.where(stays), new=fn.col(NEW), at=HOME), allowMissingColumns=True)
-        if new_keys is not None:
-            parts = parts.unionByName(_parts(new_keys, key=fn.col(ROW), at=HOME), allowMissingColumns=True)
-        each = parts.select(fn.struct(KEY, NEW).alias(ROW), AT)
-        targets = {number: ranges[number] for number in matching | housed}
-        done = per_file(each, files, targets, replace_file) if targets else {}
-        left = sum(count for home, count in counts.items() if home not in housed)
-        rest = placed.where(~stays).select(fn.col(NEW).alias(ROW))
-        plain = replace(files, key=())  # a key may be that of several rows
-        return done, new_files(rest, plain, write_new, rows=left, sort_by=files.key) if left else []
-    finally:
-        placed.unpersist()
+    is_fresh = fn.col(_FIRST).isNull()
+    counts = {row[HOME]: row["count"] for row in placed.where(is_fresh).groupBy(HOME).count().collect()}
+    housed = {
+        home
+        for home, count in counts.items()
+        if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < SMALL_BYTES)
+    }
+    stays = fn.coalesce(~is_fresh | fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
+    gone = _parts(found.where(fn.col(AT).isNotNull()), key=fn.col(ROW), at=AT)
+    new_keys = homes.where(is_fresh & fn.col(HOME).isin(sorted(housed))) if housed else None
+    parts = gone.unionByName(_parts(placed.where(stays), new=fn.col(NEW), at=HOME), allowMissingColumns=True)
+    if new_keys is not None:
+        parts = parts.unionByName(_parts(new_keys, key=fn.col(ROW), at=HOME), allowMissingColumns=True)
+    each = parts.select(fn.struct(KEY, NEW).alias(ROW), AT)
+    targets = {number: ranges[number] for number in matching | housed}
+    done = per_file(each, files, targets, replace_file) if targets else {}
+    left = sum(count for home, count in counts.items() if home not in housed)
+    rest = placed.where(~stays).select(fn.col(NEW).alias(ROW))
+    plain = replace(files, key=())  # a key may be that of several rows
+    return done, new_files(rest, plain, write_new, rows=left, sort_by=files.key) if left else []
 
 
 def _parts(frame: DataFrame, *, at: str, key: Column | None = None, new: Column | None = None) -> DataFrame:

@@ -52,6 +52,7 @@ from sinks.warehouse.distributed.row_files import HOME, located, with_homes
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import quoted
+from sinks.warehouse.spark.held_rows import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -198,11 +199,11 @@ class SparkDelta(DeltaRs):
             reports = new_files(_in_row(live), files, write_new, rows=count, sort_by=key) if count else []
             self._commit_new(table, schema, key, opened, _adds(reports), properties)
             return
-        found = located(self._spark, self._location, table, opened, _in_row(rows), key, ranges).persist()
+        found, free = kept(located(self._spark, self._location, table, opened, _in_row(rows), key, ranges))
         try:
             done, added = self._merged(found, files, ranges, small_bytes=SMALL_BYTES if fills_files else 0)
         finally:
-            found.unpersist()
+            free()
         columns = [report.columns for report in done.values() if report.columns is not None]
         is_same_rows = not added and len(columns) == len(done)
         note_columns(properties, frozenset().union(*columns) if is_same_rows else None)
@@ -259,12 +260,12 @@ class SparkDelta(DeltaRs):
         if ranges:
             adds_columns(table, opened, _schema(closes).empty_table())
             found = located(self._spark, self._location, table, opened, _in_row(closes), key, ranges)
-            found = found.where(fn.col(AT).isNotNull()).persist()
+            found, free = kept(found.where(fn.col(AT).isNotNull()))
             try:
                 matching = {row[AT]: ranges[row[AT]] for row in found.select(AT).distinct().collect()}
                 done = per_file(found, files, matching, close_file) if matching else {}
             finally:
-                found.unpersist()
+                free()
         actions = [removed(ranges[number], {OPEN: "true"}) for number in done]
         commit_actions(opened, [*actions, *_adds(done.values()), *_adds(new)], properties)
 

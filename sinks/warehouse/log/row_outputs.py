@@ -21,6 +21,7 @@ from sinks.warehouse.log.lake_columns import HISTORY_COLUMNS, MIRROR_COLUMNS, La
 from sinks.warehouse.log.span_batch import UNFIT, judge
 from sinks.warehouse.log.table_outputs import BEGINS, FOR_OTHERS
 from sinks.warehouse.spark.frames import frame_of_rows
+from sinks.warehouse.spark.held_rows import kept
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -106,34 +107,36 @@ class FrameRows:
         counts: partition -> records, tombstones included.
         worst: the greatest `_unfit`.
         unchanged: all names in `_unchanged`.
+        free: frees them.
     """
 
     frame: DataFrame
     counts: Mapping[int, int]
     worst: int | None
     unchanged: frozenset[str]
+    free: Callable[[], object]
 
     @classmethod
     def of(cls, frame: DataFrame) -> FrameRows:
         """Compute and persist rows. Only counts reach the driver."""
-        held = frame.persist()
+        held, free = kept(frame)
         named = fn.array_distinct(fn.flatten(fn.collect_set("_unchanged"))).alias("unchanged")
         found = held.groupBy("_partition").agg(fn.count("*").alias("count"), fn.max(UNFIT).alias("worst"), named)
         parts = found.collect()
         worst = [row["worst"] for row in parts if row["worst"] is not None]
         unchanged = frozenset(name for row in parts for name in row["unchanged"] or ())
-        return cls(held, {row["_partition"]: row["count"] for row in parts}, max(worst, default=None), unchanged)
+        return cls(held, {row["_partition"]: row["count"] for row in parts}, max(worst, default=None), unchanged, free)
 
     @classmethod
     def of_events(cls, frame: DataFrame) -> FrameRows:
         """Compute and persist rows of an archive of outbox events: only `frame` and `counts` have a meaning."""
-        held = frame.persist()
+        held, free = kept(frame)
         counts = {row["_partition"]: row["count"] for row in held.groupBy("_partition").count().collect()}
-        return cls(held, counts, None, frozenset())
+        return cls(held, counts, None, frozenset(), free)
 
     def release(self) -> None:
         """See `RowOutputs`."""
-        self.frame.unpersist()
+        self.free()
 
     def released_by(self, used: ExitStack) -> None:
         """See `RowOutputs`."""

@@ -8,9 +8,33 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from sinks.warehouse.lake.committer import Changes
+
+
+def kept(frame: DataFrame) -> tuple[DataFrame, Callable[[], object]]:
+    """Persist a frame. Returns its rows under a plan of one node, and what frees them.
+
+    A persisted frame still has the plan that it was made by. Spark analyses it again in every query that uses the
+    frame, and compares its parts with all persisted plans. Views over views use such frames in each other, so plans
+    would grow with each of them. Lost rows are computed again, unlike those of a checkpoint.
+    """
+    held = frame.persist()
+    return _leaf(held.select("*"), held.sparkSession), held.unpersist
+
+
+def _leaf(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    # As `checkpoint` does. Its statistics are those of the persisted rows, so small frames are still broadcast.
+    sql = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]  # noqa: SLF001
+    rows = frame._jdf.queryExecution().toRdd()  # noqa: SLF001
+    node = getattr(getattr(sql.execution, "LogicalRDD$"), "MODULE$")
+    plan = node.fromDataset(rows, frame._jdf, False)  # noqa: FBT003, SLF001
+    return ClassicFrame(sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +43,15 @@ class HeldRows:
 
     rows: Changes
     count: int
+    free: Callable[[], object] = lambda: None
 
     @classmethod
     def of(cls, frame: DataFrame, *, in_frames: bool) -> HeldRows:
         """Compute a frame. With `in_frames` its rows stay in the executors. Raises PySparkException."""
         if not in_frames:
             return cls.of_table(frame.toArrow())
-        kept = frame.persist()
-        return cls(kept, kept.count())
+        rows, free = kept(frame)
+        return cls(rows, rows.count(), free)
 
     @classmethod
     def of_table(cls, rows: pa.Table) -> HeldRows:
@@ -39,5 +64,4 @@ class HeldRows:
 
     def release(self) -> None:
         """Free memory and disk of executors."""
-        if not isinstance(self.rows, pa.Table):
-            self.rows.unpersist()
+        self.free()
