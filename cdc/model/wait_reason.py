@@ -11,6 +11,7 @@ _REASONS: Final = {
     "capture": "it waits for the first start of capture",
     "paused": "an operator paused it",
     "source": "it waits for PostgreSQL",
+    "repair": "it waits until capture has read every table again after a repair of the log",
     "disk": "it waits for space on disk",
     "credential": "a password or token cannot be read",
     "machine": "the machine has no memory or files left",

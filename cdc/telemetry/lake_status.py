@@ -13,14 +13,17 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cdc.clock import Clock
+from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.run_state import State
+from cdc.telemetry import log
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.exposition import UNKNOWN, known
 from cdc.telemetry.metrics import LakeMetrics
 from cdc.telemetry.readiness import lake_is_ready
 
 _SHARED = ("name", "state", "reason", "state_seconds", "error")
+_REPAIR: Final = "repair"
 _LOOKS_MAX: Final = 1000  # reads of the log's end that no cut covers yet; newer ones are then left out
 
 
@@ -56,6 +59,7 @@ class LakeStatus:
         self._looks: deque[tuple[float, Lsn]] = deque()
         self._cuts = self._records = self._last_records = 0
         self._last_seconds: float | None = None
+        self._waits = False  # only the driver's thread uses it
         metrics.cut_age_seconds.set_function(self._age_s)
         metrics.look_age_seconds.set_function(self._look_age_s)
 
@@ -72,9 +76,19 @@ class LakeStatus:
                 self._looks.append((self._looked_s, log_lsn))
         self._compare()
 
+    def waits(self, error: TailraceError) -> None:
+        """Record that the lake waits for the snapshots of a repair; the next cut ends that. Logged once."""
+        if not self._waits:
+            log.get().warning("sink_waits", reason=_REPAIR, **log.error_fields(error))
+        self._waits = True
+        self._daemon.enter(State.WAITING, _REPAIR, error)
+
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
         """Record that a cut of `records` is visible, `took_s` after its start."""
         self._now_at(cut)
+        if self._waits:
+            log.get().info("sink_goes_on", after=_REPAIR)
+            self._waits = False
         self._works()
         self._metrics.cuts.inc()
         self._metrics.records.inc(records)
@@ -132,7 +146,7 @@ class LakeStatus:
             while self._looks and self._cut is not None and self._looks[0][1] <= self._cut.end_lsn:
                 self._level_s = self._looks.popleft()[0]
         self._metrics.behind_bytes.set(behind_bytes if is_known else UNKNOWN)
-        if is_known and not behind_bytes:
+        if is_known and not behind_bytes and not self._waits:
             self._works()
             self._daemon.caught_up()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import structs
@@ -28,6 +28,7 @@ from cdc.lsn import Lsn
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
 from cdc.model.type_facts import FIRST_USER_OID
+from cdc.patterns import matches
 from cdc.telemetry import log
 from sinks.state.table_match import is_name, keeps_nothing, problem, unmatched, warn_of_settings
 from sinks.warehouse.cut_plan import CutSize, begun_again, bytes_max, failed
@@ -36,7 +37,7 @@ from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.cut_position import START, CutPosition, Partition
 from sinks.warehouse.lake.layout import is_beside, split_beside
-from sinks.warehouse.lake.manifest import Pending, TableState
+from sinks.warehouse.lake.manifest import Pending, Repair, TableState
 from sinks.warehouse.lake.old_sums import drop_old_sums
 from sinks.warehouse.lake.restore_check import check_newest
 from sinks.warehouse.lake_observer import published_cut
@@ -44,7 +45,8 @@ from sinks.warehouse.log.cut_pieces import Chunk, parts_of
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
 from sinks.warehouse.log.event_time import check_event_times, event_time_of
 from sinks.warehouse.log.lake_columns import LakeTable, form_of, lake_table, unknown_overrides
-from sinks.warehouse.log.span import Span, joined, next_span
+from sinks.warehouse.log.log_repairs import awaiting, repairs_in
+from sinks.warehouse.log.span import Span, joined, next_span, same_span
 from sinks.warehouse.log.span_reading import SpanReader
 from sinks.warehouse.log.table_choice import Choice, choose, names_of, reading
 from sinks.warehouse.log.table_commit import Names, TableWriter
@@ -67,12 +69,14 @@ class _Work:
     Attributes:
         span: the part of the log that the cut covers.
         new: the part of the span that is read.
+        repairs: of the log, in the span.
     """
 
     span: Span
     new: Span
     schemas: _Schemas
     choice: Choice
+    repairs: tuple[Repair, ...] = ()
 
 
 class LakeDriver:
@@ -121,20 +125,28 @@ class LakeDriver:
         parts.observer.looked(reached, at_end=len(cuts) < _INDEX_RECORDS)
 
         def shortened(records_max: int) -> Span | None:
-            found = next_span(start, cuts, events_max=records_max)
+            found = next_span(start, cuts, events_max=records_max, keeps=self._keeps)
             return found if found is None or passed is None else joined(passed, found)
 
         span = shortened(self._size.records_max)
         if span is None:
             return self._swap()
-        # Heartbeats of an idle source are in the index, too. A cut without a new LSN is passed over and not read again.
-        self._passed = span if self._manifest is not None and span.end.end_lsn == self.position.end_lsn else None
+        # Heartbeats of an idle source are in the index, too. A cut without a new LSN is passed over and not read again,
+        # as is what a repair of the log has written before all its snapshots are complete.
+        at = span.end.epoch, span.end.end_lsn
+        is_still = self._manifest is not None and at == (self.position.epoch, self.position.end_lsn)
+        self._passed = span if is_still or span.end.awaited else None
+        if span.end.awaited:
+            parts.observer.waits(awaiting(span))
         if self._passed is not None:
             return self._swap()
         with translating_spark_errors("measure a cut"):
             span, pieces = self._size.bounded(span, self._measured, shortened)
         self._apply(self._work(span), structs.replace(self._pending(span), pieces=pieces))
         return True
+
+    def _keeps(self, table: str) -> bool:
+        return matches(table, self._parts.settings.tables)
 
     def _measured(self, span: Span) -> Sequence[Chunk]:
         """Return the chunks of a span; empty if it fits into memory."""
@@ -173,7 +185,7 @@ class LakeDriver:
             return
         cuts = read_cut_index(parts.reader, parts.name, self.position, pending.position.cuts_offset)
         wanted = [(offset, cut) for offset, cut in cuts if offset < pending.position.cuts_offset]
-        span = next_span(self.position, wanted, events_max=1 << 62)
+        span = same_span(self.position, wanted)
         if pending.position.cuts_offset == self.position.cuts_offset:
             span = Span(self.position, self.position, 0, {})  # views were swapped while the source was idle
         if span is None or span.end.end_lsn != pending.end_lsn:
@@ -193,6 +205,7 @@ class LakeDriver:
 
     def _apply(self, work: _Work, pending: Pending) -> None:
         parts, span, began_s = self._parts, work.span, self._parts.clock.monotonic_s()
+        work = replace(work, repairs=repairs_in(span, self._manifest, parts.spark, parts.location))
         commit, after = CutCommit(parts.store, parts.committer, pending), Lsn(self.position.end_lsn)  # 1
         if parts.spans is not None:
             parts.spans.began()
@@ -207,7 +220,7 @@ class LakeDriver:
                 commit.compact(table, sort_by=key)
         parts.fence.hold(_offsets(parts.name, span))  # 5
         published_us = int(parts.clock.wall_s() * 1_000_000)
-        self._manifest = commit.publish(name=parts.name, committed_at_us=published_us)  # 6
+        self._manifest = commit.publish(name=parts.name, committed_at_us=published_us, repairs=work.repairs)  # 6
         took_s = parts.clock.monotonic_s() - began_s
         log.get().info(
             "cut_published",
@@ -259,7 +272,15 @@ class LakeDriver:
     ) -> dict[str, tuple[str, ...]]:
         """Apply one piece. `forms` covers all topics; a form that only this piece reveals is added to it."""
         parts, schemas, known = self._parts, work.schemas, _by_topic(work.schemas)
-        writer = TableWriter(parts.spark, parts.location, parts.committer, commit, used, in_frames=parts.in_frames)
+        writer = TableWriter(
+            parts.spark,
+            parts.location,
+            parts.committer,
+            commit,
+            used,
+            in_frames=parts.in_frames,
+            repairs=(*(self._manifest.repairs if self._manifest else ()), *work.repairs) if work.repairs else (),
+        )
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}
         here = {topic: form for topic, form in forms.items() if topic in topics}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from cdc.errors import ViewRefused
+from cdc.errors import TailraceError, ViewRefused
 from cdc.lsn import Lsn
 from cdc.telemetry.lake_status import PublishedCut
 from sinks.warehouse.lake.manifest import Manifest
@@ -21,6 +21,9 @@ class LakeObserver(Protocol):
     def looked(self, log_lsn: Lsn, *, at_end: bool = True) -> None:
         """The log was read up to `log_lsn`; not `at_end`: it reaches further."""
 
+    def waits(self, error: TailraceError) -> None:
+        """No cut can end yet, because the log is being repaired; called again as long as that is so."""
+
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
         """A cut of `records` became visible to readers, `took_s` after it began."""
 
@@ -32,6 +35,9 @@ class Unobserved:
         """See `LakeObserver`."""
 
     def looked(self, log_lsn: Lsn, *, at_end: bool = True) -> None:
+        """See `LakeObserver`."""
+
+    def waits(self, error: TailraceError) -> None:
         """See `LakeObserver`."""
 
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:

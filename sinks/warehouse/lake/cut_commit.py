@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sinks.warehouse.lake.committer import Changes, Committer, Rows, TableReads
-    from sinks.warehouse.lake.manifest import ManifestStore, Pending
+    from sinks.warehouse.lake.manifest import ManifestStore, Pending, Repair
 
 # App ids in the Delta logs. They are permanent: a renamed one would apply an interrupted cut twice.
 _ARCHIVE: Final = "tailrace.archive"
@@ -230,8 +230,11 @@ class CutCommit:
         """Every view as of this cut, so far."""
         return dict(self._views)
 
-    def publish(self, *, name: str, committed_at_us: int) -> Manifest:
-        """Make the cut visible. Tables and views that were not written keep their version."""
+    def publish(self, *, name: str, committed_at_us: int, repairs: Sequence[Repair] = ()) -> Manifest:
+        """Make the cut visible. Tables and views that were not written keep their version.
+
+        `repairs` are those of the log in the range of the cut.
+        """
         pending, numbers = self._pending, self._numbers()
         manifest = Manifest(
             cut=pending.cut,
@@ -240,6 +243,7 @@ class CutCommit:
             tables=self._tables,
             views={name: self._recorded(name, state, numbers) for name, state in self._views.items()},
             unbuilt=self._unbuilt,
+            repairs=(*(self._previous.repairs if self._previous else ()), *repairs),
             committed_at_us=committed_at_us,
         )
         self._store.publish(manifest)

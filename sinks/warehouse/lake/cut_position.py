@@ -22,6 +22,8 @@ class CutPosition:
         accounts: counts of every partition that the index has named so far, including control topics.
         complete: ``schema.table`` -> complete or snapshotting.
         since_lsn: where the counts began; 0: at the beginning of the log.
+        awaited: tables whose rows a repair of the log has not read again completely. No cut can end here until it is
+            empty, so a published position never has any.
     """
 
     epoch: int
@@ -31,6 +33,7 @@ class CutPosition:
     accounts: Mapping[Partition, PartitionCount]
     complete: Mapping[str, str]
     since_lsn: int
+    awaited: frozenset[str] = frozenset()
 
 
 START: Final = CutPosition(0, 0, 0, 0, {}, {}, 0)

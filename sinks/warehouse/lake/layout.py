@@ -23,6 +23,11 @@ def archive(topic: str) -> str:
     return f"archive/{topic}"
 
 
+def is_archive(table: str) -> bool:
+    """Whether this is the archive of a topic."""
+    return table.startswith("archive/")
+
+
 def mirror(namespace: str, table: str) -> str:
     """The newest row of each key."""
     return f"mirror/{_folder(f'{escape(namespace)}.{escape(table)}')}"

@@ -125,6 +125,23 @@ class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """A repair of the log that the lake has passed. What the source did between `known_to` and `resumes_at` is unknown.
+
+    Attributes:
+        epoch: the one that ended. Versions of it that were open then end at `known_to` in histories. No transaction
+            commits at that LSN, so nothing else ends there.
+        known_to: the LSN that its log reaches.
+        known_at_us: commit time of its last event in the lake, in microseconds since 1970.
+        resumes_at: the LSN where the log of the next epoch begins.
+    """
+
+    epoch: int
+    known_to: int
+    known_at_us: int
+    resumes_at: int
+
+
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """A cut in progress, and what was decided before it began.
 
@@ -170,6 +187,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         tables: path below the lake -> its state.
         views: name -> its state.
         unbuilt: name of a view that has failed in every cut so far -> why.
+        repairs: of the log, that the lake has passed, the newest last.
         committed_at_us: when it was published; for display only.
     """
 
@@ -180,6 +198,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, TableState]
     views: dict[str, ViewState] = {}
     unbuilt: dict[str, Unbuilt] = {}
+    repairs: tuple[Repair, ...] = ()
     committed_at_us: int
 
     @property
@@ -257,15 +276,26 @@ class ManifestStore:
     def at_lsn(self, lsn: int) -> Manifest | None:
         """Return the newest kept cut that ends at `lsn` or before it; None if all kept cuts end later.
 
-        Uses binary search. Within a lake LSNs only grow, because a new epoch makes the sink stale.
+        Uses binary search. LSNs only grow within an epoch of the log; a repair may take them back. The newest epoch
+        that reaches back to `lsn` counts.
         """
+        newest = self.current()
+        epoch = -1 if newest is None else newest.position.epoch
+        while True:
+            found = self._last_to((epoch, lsn))
+            if found is None or found.position.epoch == epoch:
+                return found
+            epoch = found.position.epoch
+
+    def _last_to(self, place: tuple[int, int]) -> Manifest | None:
+        """Return the newest kept cut at or before (epoch, LSN)."""
         kept = self.cuts()
         found: Manifest | None = None
         low, high = 0, len(kept)
         while low < high:
             middle = (low + high) // 2
             manifest = self._load(kept[middle])
-            if manifest.end_lsn <= lsn:
+            if (manifest.position.epoch, manifest.end_lsn) <= place:
                 found, low = manifest, middle + 1
             else:
                 high = middle

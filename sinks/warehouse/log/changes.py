@@ -18,11 +18,14 @@ from pyspark.sql.types import StructType
 from pyspark.sql.window import WindowSpec
 
 from sinks.warehouse.lake.committer import VALID_TO, VALID_TO_LSN
+from sinks.warehouse.lake.manifest import Repair
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.log.lake_columns import LakeTable
 from sinks.warehouse.log.span_batch import POSITION, ROW, UNFIT
 
 CLOSES: Final = "_closes"
+CLOSES_LSN: Final = "_closes_lsn"
+CLOSES_AT: Final = "_closes_at"
 _PLACE: Final = "_epoch int, _commit_lsn bigint, _ordinal int"
 _META = ("_op", "_unchanged", *POSITION, "_partition", "_offset")
 
@@ -44,7 +47,8 @@ def fill(changes: DataFrame, previous: DataFrame | None, table: LakeTable, colum
     if not names or not table.key:
         return changes
     keyed = changes.select("*", *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)])
-    before = Window.partitionBy(*_keys(table)).orderBy("_offset")
+    # A value of an earlier epoch may have changed in the range that a repair of the log could not read.
+    before = Window.partitionBy(*_keys(table), "_epoch").orderBy("_offset")
     # A value in a struct is known, also if it is null. After a delete the key has no values. A row that came from
     # another key has `at` instead: its values are found at the delete of the same position.
     stated = keyed.select("*", *[_stated(name).alias(f"t{index}") for index, name in enumerate(names)])
@@ -63,7 +67,9 @@ def fill(changes: DataFrame, previous: DataFrame | None, table: LakeTable, colum
     return known.select(row.alias(ROW), *_META, UNFIT)
 
 
-def sequenced(changes: DataFrame, table: LakeTable) -> DataFrame:
+def sequenced(
+    changes: DataFrame, table: LakeTable, repairs: Sequence[Repair] = (), previous: DataFrame | None = None
+) -> DataFrame:
     """Return each record with the next event of its key: all that archive, mirror and history take, in one pass.
 
     Flat: the table's columns, ``_op``, ``_unchanged``, position, partition and offset, and for a table with a key
@@ -72,24 +78,74 @@ def sequenced(changes: DataFrame, table: LakeTable) -> DataFrame:
         _closes                     true for the key's first event in the span: it ends the version open before
 
     and then ``_unfit``. `sinks.warehouse.log.table_outputs` makes the outputs from these rows.
+
+    A repair of the log between two events of a key ends the version before it, where the log of its epoch ends. With
+    `repairs` there are two columns more: ``_closes_lsn`` and ``_closes_at``, where the version open before ends.
+
+    Args:
+        changes: of one table.
+        table: the newest form.
+        repairs: those that the lake has passed, including one in this span; empty if the span has none.
+        previous: as for `fill`, with `repairs`.
     """
     if not table.key:
         return changes.select(*_flat(table, fn.col(ROW)), *_META, UNFIT)
     # Tombstones have no key to group by: each is a group of its own.
     alone = fn.when(fn.col("_op").isNull(), fn.col("_offset")).alias("alone")
     of_key = Window.partitionBy(*_keys(table), "alone").orderBy("_offset")
-    position = fn.struct(fn.col("_commit_lsn").alias("lsn"), fn.col("_committed_at").alias("at"))
     stated = changes.select(
-        "*", alone, *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)]
-    ).select("*", fn.lead(position).over(of_key).alias("next"), (fn.row_number().over(of_key) == 1).alias("first"))
+        "*",
+        alone,
+        _place().alias("place"),
+        *[fn.col(ROW)[name].alias(f"k{index}") for index, name in enumerate(table.key)],
+    ).select("*", fn.lead("place").over(of_key).alias("next"), (fn.row_number().over(of_key) == 1).alias("first"))
+    closes: list[Column] = []
+    if repairs:
+        stated = stated.join(_open(previous, table, stated), _keys(table), "left") if previous is not None else stated
+        before = _end_of(fn.col("open"), fn.col("place"), repairs) if previous is not None else fn.col("place")
+        closes = [before["lsn"].alias(CLOSES_LSN), before["at"].alias(CLOSES_AT)]
+    end = _end_of(fn.col("place"), fn.col("next"), repairs)
     return stated.select(
         *_flat(table, fn.col(ROW)),
         *_META,
-        fn.col("next")["lsn"].alias(VALID_TO_LSN),
-        fn.col("next")["at"].alias(VALID_TO),
+        end["lsn"].alias(VALID_TO_LSN),
+        end["at"].alias(VALID_TO),
         fn.col("first").alias(CLOSES),
+        *closes,
         UNFIT,
     )
+
+
+def _place() -> Column:
+    """Where an event is, or where the open version of a mirror's row began."""
+    return fn.struct(
+        fn.col("_epoch").alias("epoch"), fn.col("_commit_lsn").alias("lsn"), fn.col("_committed_at").alias("at")
+    )
+
+
+def _open(previous: DataFrame, table: LakeTable, asked: DataFrame) -> DataFrame:
+    """Return the place of the rows that the mirror has for the keys in `asked`: ``k<index>`` and ``open``."""
+    keys = [previous[quoted(name)].alias(f"k{index}") for index, name in enumerate(table.key)]
+    wanted = asked.where("first and _op is not null").select(*_keys(table))
+    return previous.select(*keys, _place().alias("open")).join(wanted, _keys(table), "left_semi")
+
+
+def _end_of(version: Column, event: Column, repairs: Sequence[Repair]) -> Column:
+    """Return the place where a version ends that `event` follows: there, or where the log of its epoch ends.
+
+    A transaction that was not yet whole in the log is behind that place: its versions are never valid.
+    """
+    found = event
+    for one in repairs:
+        known_at = fn.timestamp_micros(fn.lit(one.known_at_us).cast("bigint"))
+        known = fn.struct(
+            version["epoch"].alias("epoch"),
+            fn.greatest(fn.lit(one.known_to).cast("bigint"), version["lsn"]).alias("lsn"),
+            fn.greatest(known_at, version["at"]).alias("at"),
+        )
+        is_between = (version["epoch"] == one.epoch) & (event["epoch"] > one.epoch)
+        found = fn.when(is_between, known).otherwise(found)
+    return found
 
 
 def unflat(flat: DataFrame, table: LakeTable) -> DataFrame:
@@ -125,7 +181,8 @@ def _moves(
     )
     if previous is not None:
         left = left.join(_before(previous, table, names, left), _keys(table), "left")
-        plain = [fn.when(fn.col(f"p{index}").isNotNull(), _state(fn.col(f"p{index}")["v"])) for index in places]
+        held = fn.col("held_epoch") == fn.col("at")["_epoch"]
+        plain = [fn.when(held & fn.col(f"p{index}").isNotNull(), _state(fn.col(f"p{index}")["v"])) for index in places]
         left = left.select("at", *[fn.coalesce(f"m{index}", plain[index]).alias(f"m{index}") for index in places])
     found = left.select("at", *[f"m{index}" for index in places])
     states = {row["at"]: row[1:] for row in found.collect()}
@@ -181,14 +238,16 @@ def _joined(known: DataFrame, previous: DataFrame, table: LakeTable, names: Sequ
     unknown = reduce(or_, [fn.col(f"v{index}").isNull() for index in range(len(names))])
     old = _before(previous, table, names, known.where(unknown))
     kept = [name for name in known.columns if name not in {f"v{index}" for index in range(len(names))}]
+    held = [fn.when(fn.col("held_epoch") == fn.col("_epoch"), fn.col(f"p{index}")) for index in range(len(names))]
     return known.join(old, keys, "left").select(
-        *kept, *[fn.coalesce(f"v{index}", f"p{index}").alias(f"v{index}") for index in range(len(names))]
+        *kept, *[fn.coalesce(f"v{index}", held[index]).alias(f"v{index}") for index in range(len(names))]
     )
 
 
 def _before(previous: DataFrame, table: LakeTable, names: Sequence[str], asked: DataFrame) -> DataFrame:
-    """Return what the mirror has for the keys in `asked`: ``k<index>`` and, for each name, ``p<index>`` as a struct."""
+    """Return what the mirror has for the keys in `asked`: ``k<index>``, ``held_epoch`` and ``p<index>`` as a struct."""
     return previous.select(
+        fn.col("_epoch").alias("held_epoch"),
         *[previous[quoted(name)].alias(f"k{index}") for index, name in enumerate(table.key)],
         *[fn.struct(previous[quoted(name)].alias("v")).alias(f"p{index}") for index, name in enumerate(names)],
     ).join(fn.broadcast(asked.select(*_keys(table)).distinct()), _keys(table), "left_semi")

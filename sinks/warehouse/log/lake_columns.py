@@ -28,7 +28,17 @@ HISTORY_COLUMNS: Final = (
     "_epoch",
     "_op",
 )
-_MARKS: Final = ("_deleted", "_closes", "_open", "_unchanged", "_partition", "_offset", "_unfit")
+_MARKS: Final = (
+    "_deleted",
+    "_closes",
+    "_closes_lsn",
+    "_closes_at",
+    "_open",
+    "_unchanged",
+    "_partition",
+    "_offset",
+    "_unfit",
+)
 RESERVED: Final = frozenset({*MIRROR_COLUMNS, *HISTORY_COLUMNS, *_MARKS})
 """Names of columns that the lake adds; a table that has a column of such a name cannot be kept."""
 

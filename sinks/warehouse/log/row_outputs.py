@@ -165,8 +165,9 @@ class FrameRows:
 
     def history(self, table: LakeTable) -> tuple[DataFrame, DataFrame]:
         """See `RowOutputs`."""
+        lsn, at = table_outputs.closed_at(self.frame.columns)
         closes = self._events.where(fn.col(CLOSES)).select(
-            *map(quoted, table.key), fn.col("_commit_lsn").alias(VALID_TO_LSN), fn.col("_committed_at").alias(VALID_TO)
+            *map(quoted, table.key), fn.col(lsn).alias(VALID_TO_LSN), fn.col(at).alias(VALID_TO)
         )
         own = [fn.col(BEGINS.get(name, name)).alias(name) for name in HISTORY_COLUMNS]
         return closes, self._events.where(fn.col("_op") != "d").select(*_names(table), *own)

@@ -3,13 +3,16 @@
 The index has one record per Kafka transaction; its counts and offsets are cumulative. So every run of records between
 two boundaries (`next_ordinal` 0) is a cut: exactly the source transactions between two LSNs, of all tables. Many small
 records are merged into one span. A lost stretch of the index does no harm if a full map follows it.
+
+A repair of the log (`cdc.startup.repair`) begins a new epoch, whose snapshots make every topic right again. Until they
+are complete, the log is no state of the source. So the span that crosses it ends behind them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from cdc.errors import SinkError, SinkGap, SinkStale
 from cdc.lsn import Lsn
@@ -20,6 +23,13 @@ from sinks.warehouse.lake.cut_position import CutPosition, Partition, PartitionC
 _FRESH: Final[PartitionCount] = (0, 0)
 
 
+class EpochEnd(NamedTuple):
+    """Where the log of an epoch ends, and where that of the next one begins. What is between them is not in the log."""
+
+    known_to: int
+    resumes_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """The part of the log between two positions.
@@ -27,6 +37,7 @@ class Span:
     Attributes:
         merged: number of index records that were merged.
         opened: partitions that appeared in this span with earlier records -> where their counts begin.
+        ended: epochs that end in this span.
         only: ranges of a part of the span; None for all of it.
     """
 
@@ -34,6 +45,7 @@ class Span:
     end: CutPosition
     merged: int
     opened: Mapping[Partition, PartitionCount] = field(default_factory=dict)
+    ended: Mapping[int, EpochEnd] = field(default_factory=dict)
     only: Mapping[Partition, tuple[int, int, int]] | None = None
 
     @property
@@ -74,13 +86,24 @@ def is_data(topic: str) -> bool:
     return topic.count(".") > 1
 
 
-def next_span(start: CutPosition, cuts: Sequence[tuple[int, Cut]], *, events_max: int) -> Span | None:
+def is_any(_table: str) -> bool:
+    """Whether a lake that keeps all tables keeps this one."""
+    return True
+
+
+def next_span(
+    start: CutPosition, cuts: Sequence[tuple[int, Cut]], *, events_max: int, keeps: Callable[[str], bool] = is_any
+) -> Span | None:
     """Return the span after `start`: as long as `events_max` allows, but at least up to the first boundary.
+
+    A span ends where its epoch ends. The next one crosses the repair. If `cuts` ends before the snapshots do, its end
+    has `awaited` tables: no cut can end there, and the caller joins the span that follows.
 
     Args:
         start: where the last span ended, or START.
         cuts: (offset in the index, record) from `start.cuts_offset` on, in order; they may extend beyond the span.
         events_max: records of data topics in a span.
+        keeps: whether the lake keeps a table, ``schema.table``.
 
     Returns:
         None if `cuts` contains no boundary.
@@ -89,7 +112,7 @@ def next_span(start: CutPosition, cuts: Sequence[tuple[int, Cut]], *, events_max
         SinkGap: the counts began again or decreased, or the index lost a stretch and no full map follows.
         SinkStale: the source has another history.
     """
-    building = _Building(start)
+    building = _Building(start, keeps)
     found: Span | None = None
     for offset, cut in cuts:
         try:
@@ -101,23 +124,43 @@ def next_span(start: CutPosition, cuts: Sequence[tuple[int, Cut]], *, events_max
         if cut.next_ordinal != 0:
             continue
         longer = building.span(cut)
-        if found is not None and longer.records > events_max:
+        is_usable = found is not None and not found.end.awaited
+        if found is not None and is_usable and (longer.records > events_max or cut.epoch != found.end.epoch):
             break
         found = longer
     return found
 
 
+def same_span(start: CutPosition, cuts: Sequence[tuple[int, Cut]]) -> Span | None:
+    """Return the span of an interrupted cut, which ends with `cuts`; None if they contain no boundary.
+
+    Raises as `next_span` does.
+    """
+    building, found = _Building(start, is_any), None
+    for offset, cut in cuts:
+        building.take(offset, cut)
+        if cut.next_ordinal == 0:
+            found = building.span(cut)
+    # Which tables the cut waited for depended on settings that may have changed since.
+    return found and replace(found, end=replace(found.end, awaited=frozenset()))
+
+
 def joined(passed: Span, span: Span) -> Span:
     """Join two spans, of which the second begins where the first ends."""
-    return Span(passed.start, span.end, passed.merged + span.merged, {**span.opened, **passed.opened})
+    merged = passed.merged + span.merged
+    return Span(passed.start, span.end, merged, {**span.opened, **passed.opened}, {**passed.ended, **span.ended})
 
 
 class _Building:
     """The counts from a position on, record by record."""
 
-    def __init__(self, start: CutPosition) -> None:
+    def __init__(self, start: CutPosition, keeps: Callable[[str], bool]) -> None:
         self._start = start
+        self._keeps = keeps
         self._epoch = start.epoch
+        self._end_lsn = start.end_lsn
+        self._awaited = start.awaited
+        self._ended: dict[int, EpochEnd] = {}
         self._since_lsn = start.since_lsn
         self._accounts = dict(start.accounts)
         self._complete = dict(start.complete)
@@ -128,10 +171,14 @@ class _Building:
     def take(self, offset: int, cut: Cut) -> None:
         """Add a record. Raises SinkGap, SinkStale; then nothing of the record may be used."""
         self._check_history(cut)
-        if cut.full:
-            self._complete = dict(cut.tables)
-        else:
-            self._complete.update(cut.tables)
+        self._complete = dict(cut.tables) if cut.full else self._complete | cut.tables
+        if cut.epoch != self._epoch:
+            self._ended[self._epoch] = EpochEnd(self._end_lsn, cut.end_lsn)
+            self._epoch = cut.epoch
+            self._awaited = frozenset(table for table in cut.tables if self._keeps(table))
+        # A table that is no longer captured is never read again.
+        self._awaited = frozenset(one for one in self._awaited if self._complete.get(one, "complete") != "complete")
+        self._end_lsn = cut.end_lsn
         for text, (end, count, _) in cut.changed.items():
             self._account(parse_partition(text), (end, count))
         self._merged += 1
@@ -147,8 +194,9 @@ class _Building:
             dict(self._accounts),
             dict(self._complete),
             self._since_lsn,
+            self._awaited,
         )
-        return Span(self._start, end, self._merged, dict(self._opened))
+        return Span(self._start, end, self._merged, dict(self._opened), dict(self._ended))
 
     def _check_history(self, cut: Cut) -> None:
         if self._epoch == 0:
@@ -159,10 +207,10 @@ class _Building:
                     end_lsn=Lsn(cut.end_lsn),
                 )
             self._epoch, self._since_lsn = cut.epoch, cut.since_lsn
-        if cut.epoch != self._epoch:
+        if cut.epoch < self._epoch or (cut.epoch > self._epoch and not cut.full):
             raise SinkStale(
                 f"the log continues with epoch {cut.epoch} of the source, but the lake has epoch {self._epoch}",
-                hint="the database was restored or replaced; rebuild the lake in another folder",
+                hint="the log is not the one that the lake was made from; rebuild the lake in another folder",
                 epoch=cut.epoch,
             )
         if cut.full and cut.since_lsn != self._since_lsn:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.committer import TableReads
     from sinks.warehouse.lake.cut_commit import CutCommit
     from sinks.warehouse.lake.location import Location
+    from sinks.warehouse.lake.manifest import Repair
     from sinks.warehouse.log.row_outputs import RowOutputs
 
 _DDL: Final = {
@@ -103,6 +104,7 @@ class TableWriter:
         commit: of the cut.
         used: releases rows when nothing needs them any more: views may read what the tables took.
         in_frames: leave rows in the executors.
+        repairs: as for `changes.sequenced`.
     """
 
     def __init__(
@@ -114,8 +116,9 @@ class TableWriter:
         used: ExitStack,
         *,
         in_frames: bool,
+        repairs: Sequence[Repair] = (),
     ) -> None:
-        self._used, self._in_frames = used, in_frames
+        self._used, self._in_frames, self._repairs = used, in_frames, repairs
         self._spark = spark
         self._location = location
         self._tables = tables
@@ -153,7 +156,7 @@ class TableWriter:
         self._commit.archive(names.archive, events.archive(), schema_id=table.schema_id)
         if not names.mirror:
             return
-        if unchanged:
+        if unchanged or self._repairs:
             events = self._filled(events, table, names, unchanged)
             events.released_by(self._used)
         # Rows are filled from the mirror of the previous cut, so the mirror's own commit comes last.
@@ -163,13 +166,14 @@ class TableWriter:
         self._commit.mirror(names.mirror, events.mirror(table), table.key, schema_id=table.schema_id)
 
     def _filled(self, events: RowOutputs, table: LakeTable, names: Names, columns: Collection[str]) -> RowOutputs:
-        """Return the same events with the values that PostgreSQL did not send."""
+        """Return the same events with the values that PostgreSQL did not send, and where repairs end versions."""
         previous, version = None, self._commit.version(names.mirror)
         if version is not None:
             previous = _widened(frame_of(self._spark, self._location, names.mirror, version), table)
 
         def fill(flat: DataFrame) -> DataFrame:
-            return changes.sequenced(changes.fill(changes.unflat(flat, table), previous, table, columns), table)
+            whole = changes.fill(changes.unflat(flat, table), previous, table, columns)
+            return changes.sequenced(whole, table, self._repairs, previous)
 
         return events.filled(fill)
 

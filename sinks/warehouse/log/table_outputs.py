@@ -6,18 +6,18 @@ Python handles no single row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
-from sinks.warehouse.log.changes import CLOSES
+from sinks.warehouse.log.changes import CLOSES, CLOSES_AT, CLOSES_LSN
 from sinks.warehouse.log.lake_columns import HISTORY_COLUMNS, MIRROR_COLUMNS, LakeTable
 from sinks.warehouse.log.span_batch import UNFIT, judge
 
-FOR_OTHERS: Final = frozenset({VALID_TO_LSN, VALID_TO, CLOSES, UNFIT})
+FOR_OTHERS: Final = frozenset({VALID_TO_LSN, VALID_TO, CLOSES, CLOSES_LSN, CLOSES_AT, UNFIT})
 BEGINS: Final = {"_valid_from_lsn": "_commit_lsn", "_valid_from_ordinal": "_ordinal", "_valid_from": "_committed_at"}
 
 
@@ -58,12 +58,16 @@ def history(rows: pa.Table, table: LakeTable) -> tuple[pa.Table, pa.Table]:
     A delete is not a version, but it ends one, as every other event does. Validity is half-open.
     """
     first = rows.filter(rows[CLOSES])
-    closes = pa.table(
-        {key: first[key] for key in table.key} | {VALID_TO_LSN: first["_commit_lsn"], VALID_TO: first["_committed_at"]}
-    )
+    lsn, at = closed_at(rows.column_names)
+    closes = pa.table({key: first[key] for key in table.key} | {VALID_TO_LSN: first[lsn], VALID_TO: first[at]})
     versions = rows.filter(pc.not_equal(rows["_op"], "d"))
     own = {name: versions[BEGINS.get(name, name)] for name in HISTORY_COLUMNS}
     return closes, pa.table({name: versions[name] for name in _names(table)} | own)
+
+
+def closed_at(columns: Collection[str]) -> tuple[str, str]:
+    """Return the columns of `rows` with the end of the version that was open before: of the event, or of a repair."""
+    return (CLOSES_LSN, CLOSES_AT) if CLOSES_LSN in columns else ("_commit_lsn", "_committed_at")
 
 
 def _names(table: LakeTable) -> Sequence[str]:

@@ -74,10 +74,11 @@ def after(record: Record, before: Row | None, width: int) -> Row | None:
     3. An insert (`c`): the row is what the record has. With columns in `kept` the row came from another key, and they
        have the values that they had there. Nothing comes from a row that had this key before.
     4. An update (`u`): the row is what the record has, but each column in `kept` has the value of the row before.
+    5. The row before counts only within an epoch: what the source did between two epochs is not in the log.
 
     Args:
         record: the next record of the key.
-        before: the result for the previous record.
+        before: the result for the previous record, if it is of the same epoch.
         width: the number of columns that the rule covers.
     """
     if record.op == "d":
@@ -103,6 +104,8 @@ def outcomes(records: Iterable[Record], width: int) -> Iterator[Outcome]:
     for record in records:
         if last is not None and record.key != last.key:
             yield Outcome(last.partition, last.offset, last.position, left=False, row=row)
+            row = None
+        if last is not None and record.position[0] != last.position[0]:
             row = None
         if record.op == "d" and row is not None:
             yield Outcome(record.partition, record.offset, record.position, left=True, row=row)
