@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sinks.warehouse.lake.manifest import Repair
 from sinks.warehouse.log import table_outputs
 from sinks.warehouse.log.changes import fill, sequenced, unflat
 from sinks.warehouse.log.lake_columns import lake_table
@@ -51,7 +53,12 @@ def _newest(changes: DataFrame) -> Rows:
 
 
 def _mirror(spark: SparkSession, *rows: tuple[object, ...]) -> DataFrame:
-    return spark.createDataFrame(list(rows), "id int, `a.b` string, `c``d` decimal(10,2), e string")
+    """Rows that the first epoch left."""
+    place = (1, 900, datetime(2026, 11, 21, 10, tzinfo=UTC))
+    columns = (
+        "id int, `a.b` string, `c``d` decimal(10,2), e string, _epoch int, _commit_lsn bigint, _committed_at timestamp"
+    )
+    return spark.createDataFrame([(*row, *place) for row in rows], columns)
 
 
 def _images(frame: DataFrame) -> list[tuple[object, ...]]:
@@ -75,6 +82,64 @@ def test_newest_row_of_each_key_is_kept(spark: SparkSession) -> None:
     ]
     assert [(row["_epoch"], row["_commit_lsn"], row["_ordinal"]) for row in rows] == [(1, 1300, 1), (1, 1400, 1)]
     assert rows == _newest(changes)
+
+
+def test_version_ends_where_its_epoch_ends_if_the_log_was_repaired_behind_it(spark: SparkSession) -> None:
+    """In this span or before it; whatever the LSN of the next event is, which a restored database takes back."""
+    events = Events(RECORD)
+    events.put("u", {"id": 1, "a.b": "old", "c`d": None, "e": None})
+    events.put("u", {"id": 1, "a.b": "last", "c`d": None, "e": None})
+    events.epoch, events.lsn = 2, 500
+    for key in (1, 2, 3):
+        events.put("r", {"id": key, "a.b": "new", "c`d": None, "e": None})
+    events.put("d", {"id": 4})
+    events.put("u", {"id": 1, "a.b": "newer", "c`d": None, "e": None})
+    mirror = _mirror(spark, *[(key, "then", None, None) for key in (1, 2, 4)])
+    known_at = datetime(2026, 11, 21, 11, tzinfo=UTC)
+    repair = Repair(epoch=1, known_to=1210, known_at_us=int(known_at.timestamp() * 1e6), resumes_at=520)
+
+    rows = sequenced(parse(events.frame(spark), [TABLE]), TABLE, [repair], mirror).toArrow()
+    closes, versions = table_outputs.history(table_outputs.checked(rows, TABLE)[0], TABLE)
+
+    ends = {row["id"]: (row["_valid_to_lsn"], row["_valid_to"]) for row in closes.to_pylist()}
+    assert [ends[key][0] for key in (1, 2, 3, 4)] == [1100, 1210, 800, 1210]
+    assert ends[2][1] == ends[4][1] == known_at
+    assert [
+        (row["a.b"], row["_valid_from_lsn"], row["_valid_to_lsn"])
+        for row in versions.sort_by([("_epoch", "ascending"), ("_valid_from_lsn", "ascending")]).to_pylist()
+        if row["id"] == 1
+    ] == [("old", 1100, 1200), ("last", 1200, 1210), ("new", 600, 1000), ("newer", 1000, None)]
+
+
+def test_version_of_a_transaction_that_the_log_did_not_end_is_never_valid(spark: SparkSession) -> None:
+    events = Events(RECORD)
+    events.put("u", {"id": 1, "a.b": "half", "c`d": None, "e": None})
+    events.epoch = 2
+    events.put("r", {"id": 1, "a.b": "new", "c`d": None, "e": None})
+
+    repair = Repair(epoch=1, known_to=1050, known_at_us=0, resumes_at=1150)
+    rows = sequenced(parse(events.frame(spark), [TABLE]), TABLE, [repair], _mirror(spark)).toArrow()
+    _, versions = table_outputs.history(table_outputs.checked(rows, TABLE)[0], TABLE)
+
+    found = {row["a.b"]: (row["_valid_from_lsn"], row["_valid_to_lsn"]) for row in versions.to_pylist()}
+    assert found == {"half": (1100, 1100), "new": (1200, None)}
+
+
+def test_values_that_were_not_sent_never_come_from_before_a_repair(spark: SparkSession) -> None:
+    """Neither from the mirror, nor from this span, nor from another key."""
+    events = Events(RECORD)
+    events.put("u", {"id": 2, "a.b": "old", "c`d": None, "e": "z"})
+    events.epoch = 2
+    for key in (1, 2):
+        events.put("u", {"id": key, "a.b": "read later", "c`d": None, "e": "z"}, reselected=["a.b"])
+    events.put("d", {"id": 3})
+    events.lsn -= 100  # the key changed
+    events.put("c", {"id": 4, "a.b": "read later", "c`d": None, "e": "z"}, reselected=["a.b"])
+    events.put("u", {"id": 1, "a.b": "even later", "c`d": None, "e": "y"}, reselected=["a.b"])
+
+    rows = _images(_filled(spark, events, _mirror(spark, *[(key, "old", None, "z") for key in (1, 2, 3)])))
+
+    assert [row[1] for row in rows] == ["old", *["read later"] * 2, None, "read later", "even later"]
 
 
 def test_key_that_came_back_is_not_deleted(spark: SparkSession) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
 
-from cdc.errors import SinkStale, SinkUnfit
+from cdc.errors import SinkUnfit
 from sinks.warehouse.delta.deltars import DeltaRs
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.log.cut_reader import read_schemas
-from tests.fixtures.capture.repair_scenes import captured, repaired
 from tests.fixtures.capture.snapshot_waits import SMALL_CHUNKS, complete
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
-from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,26 +58,6 @@ def test_mirror_is_the_table_after_inserts_updates_deletes_and_key_changes(lake:
     lake.settle(daemon, driver)
 
     assert lake.differs("public.t", columns) == ""
-
-
-def test_lake_of_a_repaired_log_is_stale_and_a_rebuilt_one_is_exact(
-    lake: LakeSite, spark: SparkSession, tmp_path: Path
-) -> None:
-    site = lake.capture
-    captured(site, "create table t (id int primary key, name text)", "insert into t values (1, 'a'), (2, 'b')")
-    lake.driver().step()
-    site.sql(f"select pg_drop_replication_slot('{site.slot}')", "delete from t where id = 1")
-    repaired(site, "cdc slot recreate --resnapshot")
-    daemon = site.running(SMALL_CHUNKS)
-    complete(site, daemon, "public.t")
-
-    driver = lake.driver()
-    with pytest.raises(SinkStale, match="epoch 2"):
-        until(lambda: not driver.step(), "it is applied")
-    with contextmanager(lake_site)(site, spark, tmp_path / "anew", history=("public.*",)) as anew:
-        anew.settle(daemon, anew.driver())
-
-        assert anew.differs("public.t", ["id", "name"]) == ""
 
 
 def test_truncate_empties_the_mirror_and_ends_every_version(lake: LakeSite) -> None:

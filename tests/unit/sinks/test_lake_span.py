@@ -9,7 +9,7 @@ from cdc.model.progress_record import Cut, SchemaKey
 from cdc.progress.record_format import encode
 from sinks.warehouse.lake.cut_position import START, CutPosition
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
-from sinks.warehouse.log.span import joined, next_span
+from sinks.warehouse.log.span import joined, next_span, same_span
 from tests.fixtures.capture.memory_log import MemoryLog
 from tests.fixtures.lake.lake_events import ID, column, cut, schema
 
@@ -151,9 +151,11 @@ def test_account_that_goes_backwards_is_a_gap(account: tuple[int, int]) -> None:
         next_span(_mark(), _numbered(cut(110, {A: account})), events_max=MANY)
 
 
-def test_another_epoch_makes_the_lake_stale() -> None:
-    with pytest.raises(SinkStale, match="epoch 2"):
-        next_span(_mark(), _numbered(cut(110, epoch=2)), events_max=MANY)
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_epoch_that_no_repair_begins_makes_the_lake_stale(epoch: int) -> None:
+    """A repair writes a full map. Without it, the counts would be those of another log."""
+    with pytest.raises(SinkStale, match=f"epoch {epoch}"):
+        next_span(_mark(), _numbered(cut(110, epoch=epoch)), events_max=MANY)
 
 
 def test_what_comes_before_a_fault_is_taken_first() -> None:
@@ -165,6 +167,82 @@ def test_what_comes_before_a_fault_is_taken_first() -> None:
     assert (span.end.end_lsn, span.merged) == (110, 1)
     with pytest.raises(SinkStale):
         next_span(span.end, cuts[1:], events_max=MANY)
+
+
+def _repair(end: int, epoch: int = 2, **tables: str) -> Cut:
+    states = {f"public.{name}": state for name, state in tables.items()}
+    return cut(end, {A: (7, 5), B: (0, 0), SCHEMAS: (0, 0)}, full=True, epoch=epoch, tables=states)
+
+
+def test_span_across_a_repair_ends_where_the_last_snapshot_is_complete() -> None:
+    """Whatever its size; LSNs may go back. What was whole before is a span of its own."""
+    cuts = _numbered(
+        cut(110),
+        cut(110, {A: (7, 5)}, next_ordinal=3),
+        _repair(50, a="snapshotting", b="snapshotting", kept="complete"),
+        cut(60, {A: (20, 16)}, epoch=2, tables={"public.a": "complete"}),
+        cut(60, {B: (9, 9)}, epoch=2, tables={"public.b": "complete"}, next_ordinal=1),
+        cut(70, {B: (11, 10)}, epoch=2, tables={"public.a": "snapshotting"}),
+        cut(80, {B: (13, 11)}, epoch=2),
+    )
+
+    before = next_span(_mark(), cuts, events_max=MANY)
+    assert before is not None
+    assert (before.end.epoch, before.end.end_lsn, before.ended) == (1, 110, {})
+    across = next_span(before.end, cuts[1:], events_max=1)
+
+    assert across is not None
+    assert (across.end.epoch, across.end.end_lsn, across.end.awaited) == (2, 70, frozenset())
+    assert across.ended == {1: (110, 50)}
+    assert across.ranges == {("shop.public.a", 0): (5, 20, 12), ("shop.public.b", 0): (0, 11, 10)}
+
+
+def test_span_of_an_unfinished_repair_names_the_missing_tables_and_is_continued() -> None:
+    cuts = _numbered(
+        _repair(120, a="snapshotting", b="snapshotting", gone="snapshotting", other="snapshotting"),
+        cut(130, {A: (20, 16)}, epoch=2, tables={"public.b": "complete"}),
+        cut(140, {A: (22, 17), B: (0, 0)}, full=True, epoch=2, tables={"public.a": "snapshotting"}),
+        cut(150, epoch=2, tables={"public.a": "complete"}),
+    )
+
+    def keeps(table: str) -> bool:
+        return table != "public.other"
+
+    first = next_span(_mark(), cuts[:2], events_max=MANY, keeps=keeps)
+    assert first is not None
+    assert first.end.awaited == {"public.a", "public.gone"}
+    second = next_span(first.end, cuts[2:3], events_max=MANY, keeps=keeps)
+    assert second is not None
+    assert second.end.awaited == {"public.a"}, "a table that was dropped meanwhile is not waited for"
+    third = next_span(second.end, cuts[3:], events_max=MANY, keeps=keeps)
+    assert third is not None
+
+    found = joined(joined(first, second), third)
+    assert found == next_span(_mark(), cuts, events_max=1, keeps=keeps)
+    assert found == same_span(_mark(), cuts)
+    assert (found.end.end_lsn, found.end.awaited, found.ended) == (150, frozenset(), {1: (100, 120)})
+
+
+def test_repair_of_a_repair_is_crossed_at_once() -> None:
+    cuts = _numbered(
+        _repair(120, a="snapshotting"),
+        cut(130, {A: (20, 16)}, epoch=2),
+        _repair(140, 3, a="complete"),
+    )
+    cuts[2] = (cuts[2][0], cut(140, {A: (20, 16)}, full=True, epoch=3, tables={"public.a": "complete"}))
+
+    span = next_span(_mark(), cuts, events_max=1)
+
+    assert span is not None
+    assert (span.end.epoch, span.ended) == (3, {1: (100, 120), 2: (130, 140)})
+
+
+def test_counts_that_a_repair_began_again_are_a_gap() -> None:
+    """It does so if a topic was lost."""
+    lost = cut(120, {A: (0, 0)}, full=True, epoch=2, since_lsn=120, tables={"public.a": "snapshotting"})
+
+    with pytest.raises(SinkGap, match="began again"):
+        next_span(_mark(), _numbered(lost), events_max=MANY)
 
 
 class Index:
@@ -203,7 +281,7 @@ def test_lost_part_of_the_index_is_bridged_by_the_next_full_map() -> None:
 @pytest.mark.parametrize("old", [0, 1, 2, 5])
 @pytest.mark.parametrize("new", [1, 2, 5])
 def test_new_lake_begins_with_the_newest_epoch(old: int, new: int) -> None:
-    """An older lake is stale there. A new one that began with the index would be stale once it is built."""
+    """A new one that began with the index would have to wait for the repairs in it."""
     first = 10 * old + 10
     before = [cut(10 * number + 10, ZERO, full=True) for number in range(old)]
     later = [cut(first + 10 * number, ZERO, full=not number, epoch=2) for number in range(new)]
