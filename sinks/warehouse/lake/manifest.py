@@ -419,6 +419,12 @@ def _named(manifests: Iterable[Manifest]) -> dict[str, set[int]]:
     return versions
 
 
+def epoch_at(manifest: Manifest, lsn: int) -> int:
+    """Return the newest epoch of the log, as far as the lake has passed it, that reaches back to an LSN."""
+    later = [repair.epoch for repair in manifest.repairs if lsn < repair.resumes_at]
+    return min(later, default=manifest.position.epoch)
+
+
 def check_owner(current: Manifest | None, name: str, location: Location) -> None:
     """Raise LakeDamaged if the lake belongs to another pipeline."""
     if current is not None and current.name != name:
@@ -446,7 +452,7 @@ def encode(record: Manifest | Pending) -> bytes:
         if name == "position":
             fields |= {one: getattr(value, one) for one in _POSITION}
             fields["accounts"] = {partition_name(at): count for at, count in record.position.accounts.items()}
-        else:
+        elif name != "repairs" or value:  # left out if there are none, so that the file has the form of all releases
             fields[name] = value
     return msgspec.json.encode(fields) + b"\n"
 

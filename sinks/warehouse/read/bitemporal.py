@@ -34,7 +34,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FROM, _TO = EFFECTIVE_COLUMNS
 
 
-def known_versions(history: DataFrame, key: Sequence[str], event_time: str, known_at: int) -> DataFrame:
+def known_versions(history: DataFrame, key: Sequence[str], event_time: str, known_at: int, *, epoch: int) -> DataFrame:
     """Return the versions that are valid at some time, as known at an LSN, with `_effective_from` and `_effective_to`.
 
     Both have the type of the event time; the latter is null if no end is known. `_valid_to` and `_valid_to_lsn` are
@@ -45,10 +45,16 @@ def known_versions(history: DataFrame, key: Sequence[str], event_time: str, know
         key: its key columns.
         event_time: its event-time column.
         known_at: transactions that end at this LSN or before are known.
+        epoch: of the log, in which `known_at` is an LSN. What earlier epochs have is known.
     """
     kind = next(field.dataType for field in history.schema.fields if field.name == event_time)
-    known = history.where(fn.col("_valid_from_lsn") < int(known_at))
-    ended = fn.col(VALID_TO_LSN) < int(known_at)
+    # A row that was read from the table is before what commits at its LSN.
+    begun = (fn.col("_valid_from_lsn") < int(known_at)) | (
+        (fn.col("_valid_from_lsn") == int(known_at)) & (fn.col("_op") == "r")
+    )
+    earlier = fn.col("_epoch") < int(epoch)
+    known = history.where(earlier | ((fn.col("_epoch") == int(epoch)) & begun))
+    ended = earlier | (fn.col(VALID_TO_LSN) < int(known_at))
     shown = {name: known[quoted(name)] for name in history.columns if name != OPEN}
     shown |= {name: fn.when(ended, fn.col(name)) for name in (VALID_TO_LSN, VALID_TO)}
     prepared = known.select(
@@ -56,7 +62,7 @@ def known_versions(history: DataFrame, key: Sequence[str], event_time: str, know
         fn.struct(*[column.alias(name) for name, column in shown.items()]).alias("r"),
         *[known[quoted(name)].alias(f"k{index}") for index, name in enumerate(key)],
         fn.coalesce(known[quoted(event_time)], _moment(fn.col("_valid_from"), kind)).alias("at"),
-        fn.struct("_valid_from_lsn", "_valid_from_ordinal").alias("place"),
+        fn.struct("_epoch", "_valid_from_lsn", "_valid_from_ordinal").alias("place"),
     )
     keys = [f"k{index}" for index in range(len(key))]
     lives = prepared.withColumn("life", fn.sum(_begins(keys).cast("int")).over(_by(keys, "place")))
@@ -93,9 +99,10 @@ def valid_versions(versions: DataFrame, at: datetime | date | str) -> DataFrame:
 
 def _begins(keys: Sequence[str]) -> Column:
     """Whether a life begins with this version: an insert, or a gap after the previous version."""
-    before = fn.lag(fn.col("r")[VALID_TO_LSN]).over(_by(keys, "place"))
     row = fn.col("r")
-    return fn.coalesce((row["_op"] == "c") | (before != row["_valid_from_lsn"]), fn.lit(1).cast("boolean"))
+    before = fn.lag(row).over(_by(keys, "place"))
+    gap = (before[VALID_TO_LSN] != row["_valid_from_lsn"]) | (before["_epoch"] != row["_epoch"])
+    return fn.coalesce((row["_op"] == "c") | gap, fn.lit(1).cast("boolean"))
 
 
 def _by(columns: Sequence[str], *order: str) -> WindowSpec:

@@ -16,6 +16,7 @@ from cdc.errors import SinkBehind, UsageError, ViewRefused
 from cdc.lsn import Lsn
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake.location import Where
+from sinks.warehouse.lake.manifest import epoch_at
 from sinks.warehouse.read.lake_reader import At, Lake, parse_at
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def read_history(
             hint="name one in the sink's `event_time`; the next cut records it. `read_cut` needs none",
             table=table,
         )
-    found = known_versions(rows, state.key, state.event_time, manifest.end_lsn if known is None else known)
+    at = manifest.end_lsn if known is None else known
+    found = known_versions(rows, state.key, state.event_time, at, epoch=epoch_at(manifest, at))
     return found if valid_at is None else valid_versions(found, valid_at)
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from cdc.errors import LakeUnready, ViewRefused
+from cdc.errors import LakeUnready, SinkBehind, ViewRefused
 from cdc.lsn import Lsn
 from cdc.model.run_state import State
+from cdc.model.wait_reason import reason_text
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.lake_status import LakeStatus, PublishedCut
 from cdc.telemetry.metrics import LakeMetrics, Metrics
@@ -89,6 +90,23 @@ def test_published_cuts_are_counted_and_shown() -> None:
     assert watched.metric("cdc_sink_records_total") == 12
     assert watched.metric("cdc_sink_cuts_total") == 2
     assert watched.metric("cdc_sink_cut_seconds_sum") == 2.0
+
+
+def test_lake_that_waits_for_a_repair_says_for_which_tables_until_its_next_cut() -> None:
+    """Also at lower LSNs than its cut has, where it is not behind by LSN."""
+    watched = Watched()
+    watched.status.opened(watched.cut(7, 200))
+    watched.status.looked(Lsn(200))
+
+    watched.status.waits(SinkBehind("Missing: public.t"))
+    watched.status.looked(Lsn(100))
+
+    document = watched.status.snapshot()
+    assert (document["state"], document["reason"]) == ("WAITING", "repair")
+    assert document["error"]["message"] == "Missing: public.t"
+    assert reason_text("repair") != "repair"
+    watched.status.published(watched.cut(8, 100), records=1, took_s=1.0)
+    assert watched.status.snapshot()["state"] == "RUNNING"
 
 
 def test_age_of_the_newest_cut_grows_until_the_next_one() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from cdc.errors import InvariantError, LakeDamaged, LakeUnready, UsageError
 from sinks.warehouse.delta.deltars import DeltaRs
-from sinks.warehouse.lake.manifest import Manifest, ManifestStore, Pending, TableState, encode
+from sinks.warehouse.lake.manifest import Manifest, ManifestStore, Pending, Repair, TableState, encode, epoch_at
 from sinks.warehouse.lake.old_sums import drop_old_sums
 from tests.fixtures.lake.lake_files import SteppedDisk, manifest, pending
 
@@ -118,6 +120,39 @@ def test_cut_of_an_lsn_is_the_newest_that_ends_there_or_before(tmp_path: Path) -
         700: 7,
         10**6: 7,
     }
+
+
+def test_cut_of_an_lsn_is_of_the_newest_epoch_that_reaches_back_to_it(tmp_path: Path) -> None:
+    """After a repair LSNs may go back: the database was restored."""
+    store = ManifestStore(tmp_path)
+    for cut, (epoch, lsn) in enumerate([(1, 100), (1, 200), (1, 300), (2, 220), (2, 240), (3, 400)], 1):
+        at = replace(manifest(cut).position, epoch=epoch, end_lsn=lsn)
+        store.begin(structs.replace(pending(cut), position=at))
+        store.publish(structs.replace(manifest(cut), position=at))
+
+    found = {lsn: store.at_lsn(lsn) for lsn in (99, 100, 219, 220, 250, 300, 399, 400)}
+
+    assert {lsn: None if at is None else at.cut for lsn, at in found.items()} == {
+        99: None,
+        100: 1,
+        219: 2,
+        220: 4,
+        250: 5,
+        300: 5,
+        399: 5,
+        400: 6,
+    }
+
+
+def test_epoch_of_an_lsn_is_the_newest_that_reaches_back_to_it() -> None:
+    repairs = (
+        Repair(epoch=1, known_to=300, known_at_us=0, resumes_at=210),
+        Repair(epoch=2, known_to=240, known_at_us=0, resumes_at=390),
+    )
+    newest = structs.replace(manifest(6), repairs=repairs, position=replace(manifest(6).position, epoch=3, end_lsn=400))
+
+    assert {lsn: epoch_at(newest, lsn) for lsn in (209, 210, 389, 390)} == {209: 1, 210: 2, 389: 2, 390: 3}
+    assert epoch_at(manifest(1), 50) == 1
 
 
 def test_pruning_keeps_the_newest_cuts_and_always_the_current_one(tmp_path: Path) -> None:
