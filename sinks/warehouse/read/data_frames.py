@@ -22,7 +22,7 @@ from sinks.warehouse.read.lake_reader import At, Lake, parse_at
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from sinks.warehouse.lake.manifest import Manifest
 
@@ -97,8 +97,9 @@ def read_changes(
     frame = frame_of(spark, lake.location, name, manifest.tables[name].version)
     if "_commit_lsn" not in frame.columns:
         raise UsageError(f"{name} has outbox events, not row changes", hint="read_cut reads it")
-    found = frame.where(frame["_commit_lsn"] >= int(start))
-    return found.where(found["_commit_lsn"] < int(manifest.end_lsn if end is None else end))
+    last = manifest.end_lsn if end is None else end
+    found = frame.where(_is_before(frame, manifest, last))
+    return found.where(~_is_before(frame, manifest, start)) if start else found
 
 
 def read_history(
@@ -233,6 +234,12 @@ def read_sql(
         # A frame keeps the meaning of its names.
         for name in (*bound.tables, *bound.views):
             spark.catalog.dropTempView(name + mark)
+
+
+def _is_before(frame: DataFrame, manifest: Manifest, lsn: int) -> Column:
+    """Whether events are before an LSN; all events of earlier epochs are."""
+    epoch, at = epoch_at(manifest, lsn), frame["_epoch"]
+    return (at < epoch) | ((at == epoch) & (frame["_commit_lsn"] < int(lsn)))
 
 
 def _check_reached(manifest: Manifest, lsn: Lsn | None) -> None:

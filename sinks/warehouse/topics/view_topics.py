@@ -289,7 +289,7 @@ class ViewTopics:
         made: list[ViewCut] = []
 
         def closing(ends: Mapping[Partition, int]) -> tuple[str, Record]:
-            before = 0 if last is None else last.end_lsn
+            before = last.end_lsn if last is not None and last.epoch == manifest.position.epoch else 0
             made.append(
                 ViewCut(
                     epoch=manifest.position.epoch,
