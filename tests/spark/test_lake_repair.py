@@ -273,7 +273,8 @@ def test_all_sinks_follow_a_repair_under_load(
         "sinks.find": {"kind": "search", "url": opensearch.url, "tables": kept},
         "sinks.find.index": {"number_of_replicas": 0},
         "sinks.cache": {"kind": "cache", "url": valkey.url, "tables": kept},
-    } | sections(tmp_path / "lake")
+        **sections(tmp_path / "lake"),
+    }
     capture.sql(*FILLED)
     with supervised(capture, {**INITIAL, **sinks}, "before") as daemon:
         opened(daemon, 1)

@@ -6,9 +6,16 @@ from sinks.warehouse.verify.mirror_rule import Cell, Outcome, Position, Record, 
 
 
 def record(
-    op: str, offset: int, *, key: str = "1", at: int = 0, kept: tuple[int, ...] = (), empty: tuple[int, ...] = ()
+    op: str,
+    offset: int,
+    *,
+    key: str = "1",
+    at: int = 0,
+    kept: tuple[int, ...] = (),
+    empty: tuple[int, ...] = (),
+    epoch: int = 1,
 ) -> Record:
-    return Record([key], 0, offset, (1, at or offset, 0), op, kept, empty)
+    return Record([key], 0, offset, (epoch, at or offset, 0), op, kept, empty)
 
 
 def ends(*records: Record) -> list[Row | None]:
@@ -29,6 +36,14 @@ def test_nothing_of_a_deleted_row_is_kept() -> None:
     moved: Position = (1, 3, 0)
     assert ends(*deleted, record("c", 3, kept=(1,))) == [(Cell(0, 3), Cell(0, 3, moved))]
     assert ends(*deleted, record("r", 3, kept=(1,))) == [(Cell(0, 3), Cell(0, 3))]
+
+
+def test_nothing_is_kept_across_a_repair_of_the_log() -> None:
+    """Neither by the key, nor under another one."""
+    made, later = record("c", 5), record("u", 2, kept=(1,), epoch=2)
+    assert ends(made, later) == [(Cell(0, 2), Cell(0, 2))]
+    assert ends(made, later, record("u", 3, kept=(0, 1), epoch=2)) == [(Cell(0, 2), Cell(0, 2))]
+    assert [one.left for one in outcomes([made, record("d", 6, epoch=2)], 2)] == [False]
 
 
 def test_keys_do_not_mix() -> None:
