@@ -125,7 +125,7 @@ def test_cut_of_an_lsn_is_the_newest_that_ends_there_or_before(tmp_path: Path) -
 def test_cut_of_an_lsn_is_of_the_newest_epoch_that_reaches_back_to_it(tmp_path: Path) -> None:
     """After a repair LSNs may go back: the database was restored."""
     store = ManifestStore(tmp_path)
-    for cut, (epoch, lsn) in enumerate([(1, 100), (1, 200), (1, 300), (2, 220), (2, 240), (3, 400)], 1):
+    for cut, (epoch, lsn) in enumerate([(1, 100), (1, 200), (1, 300), (1, 500), (2, 220), (2, 240), (3, 400)], 1):
         at = replace(manifest(cut).position, epoch=epoch, end_lsn=lsn)
         store.begin(structs.replace(pending(cut), position=at))
         store.publish(structs.replace(manifest(cut), position=at))
@@ -136,11 +136,11 @@ def test_cut_of_an_lsn_is_of_the_newest_epoch_that_reaches_back_to_it(tmp_path: 
         99: None,
         100: 1,
         219: 2,
-        220: 4,
-        250: 5,
-        300: 5,
-        399: 5,
-        400: 6,
+        220: 5,
+        250: 6,
+        300: 6,
+        399: 6,
+        400: 7,
     }
 
 
