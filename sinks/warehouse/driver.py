@@ -19,6 +19,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -69,7 +70,7 @@ class _Work:
     Attributes:
         span: the part of the log that the cut covers.
         new: the part of the span that is read.
-        repairs: of the log, in the span.
+        repairs: all of the log so far, if there is one in the span; else empty.
     """
 
     span: Span
@@ -118,14 +119,14 @@ class LakeDriver:
 
     def step(self) -> bool:
         """Apply the next cut. Returns whether the log had one."""
-        parts, passed = self._parts, self._passed
+        parts, passed, kept = self._parts, self._passed, self._parts.settings.tables
         start = self.position if passed is None else passed.end
         cuts = read_cut_index(parts.reader, parts.name, start, _INDEX_RECORDS)
         reached = Lsn(cuts[-1][1].end_lsn if cuts else start.end_lsn)
         parts.observer.looked(reached, at_end=len(cuts) < _INDEX_RECORDS)
 
         def shortened(records_max: int) -> Span | None:
-            found = next_span(start, cuts, events_max=records_max, keeps=self._keeps)
+            found = next_span(start, cuts, events_max=records_max, keeps=partial(matches, patterns=kept))
             return found if found is None or passed is None else joined(passed, found)
 
         span = shortened(self._size.records_max)
@@ -144,9 +145,6 @@ class LakeDriver:
             span, pieces = self._size.bounded(span, self._measured, shortened)
         self._apply(self._work(span), structs.replace(self._pending(span), pieces=pieces))
         return True
-
-    def _keeps(self, table: str) -> bool:
-        return matches(table, self._parts.settings.tables)
 
     def _measured(self, span: Span) -> Sequence[Chunk]:
         """Return the chunks of a span; empty if it fits into memory."""
@@ -279,7 +277,7 @@ class LakeDriver:
             commit,
             used,
             in_frames=parts.in_frames,
-            repairs=(*(self._manifest.repairs if self._manifest else ()), *work.repairs) if work.repairs else (),
+            repairs=work.repairs,
         )
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}

@@ -233,7 +233,7 @@ class CutCommit:
     def publish(self, *, name: str, committed_at_us: int, repairs: Sequence[Repair] = ()) -> Manifest:
         """Make the cut visible. Tables and views that were not written keep their version.
 
-        `repairs` are those of the log in the range of the cut.
+        `repairs` are all of the log so far; those of the previous cut if there are no new ones.
         """
         pending, numbers = self._pending, self._numbers()
         manifest = Manifest(
@@ -243,7 +243,7 @@ class CutCommit:
             tables=self._tables,
             views={name: self._recorded(name, state, numbers) for name, state in self._views.items()},
             unbuilt=self._unbuilt,
-            repairs=(*(self._previous.repairs if self._previous else ()), *repairs),
+            repairs=tuple(repairs) or (self._previous.repairs if self._previous else ()),
             committed_at_us=committed_at_us,
         )
         self._store.publish(manifest)

@@ -38,14 +38,15 @@ def awaiting(passed: Span) -> SinkBehind:
 
 
 def repairs_in(span: Span, manifest: Manifest | None, spark: SparkSession, location: Location) -> tuple[Repair, ...]:
-    """Return the repairs that the cut of `span` passes. The same in every attempt at it."""
+    """Return all repairs up to the end of `span` if it has one, else nothing. The same in every attempt at the cut."""
     if not span.ended or manifest is None:
         return ()
     known_at_us = max(_event_times(manifest, spark, location), default=0)
-    return tuple(
+    new = (
         Repair(epoch=epoch, known_to=end.known_to, known_at_us=known_at_us, resumes_at=end.resumes_at)
         for epoch, end in sorted(span.ended.items())
     )
+    return (*manifest.repairs, *new)
 
 
 def _event_times(manifest: Manifest, spark: SparkSession, location: Location) -> Iterator[int]:

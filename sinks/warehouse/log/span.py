@@ -5,7 +5,7 @@ two boundaries (`next_ordinal` 0) is a cut: exactly the source transactions betw
 records are merged into one span. A lost stretch of the index does no harm if a full map follows it.
 
 A repair of the log (`cdc.startup.repair`) begins a new epoch, whose snapshots make every topic right again. Until they
-are complete, the log is no state of the source. So the span that crosses it ends behind them.
+are complete, the log does not show one state of the source. So the span that crosses it ends behind them.
 """
 
 from __future__ import annotations
