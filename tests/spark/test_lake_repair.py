@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,11 +16,13 @@ from sinks.warehouse.lake_observer import Unobserved
 from sinks.warehouse.log.java_kafka_options import spark_options
 from sinks.warehouse.read.lake_reader import Lake
 from sinks.warehouse.verify.mirror_check import Verification, verify_mirrors
-from tests.fixtures.capture.repair_scenes import repaired
+from tests.faults.test_identity import restore
+from tests.fixtures.capture.repair_scenes import captured, repaired
 from tests.fixtures.capture.snapshot_waits import INITIAL, RACED, SMALL_CHUNKS, complete, racing
 from tests.fixtures.lake.edges import Killed, listen
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
 from tests.fixtures.servers.commands import cdc
+from tests.fixtures.servers.daemon import capture_site
 from tests.fixtures.servers.seed import seed
 from tests.fixtures.servers.supervised_run import supervised
 from tests.fixtures.servers.waiting import until
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from tests.fixtures.lake.running_lake import Row
     from tests.fixtures.servers.daemon import CaptureSite, Daemon, Sections
     from tests.fixtures.servers.opensearch import OpenSearchServer
+    from tests.fixtures.servers.running_servers import KafkaServer, MakeStack
     from tests.fixtures.servers.supervised_run import Supervised
 
 TABLES: Final[dict[str, list[str]]] = {
@@ -262,6 +267,53 @@ def _dies(lake: LakeSite, at_step: int) -> bool:
     finally:
         driver.close()
     return False
+
+
+@pytest.mark.timeout(600)
+def test_lake_follows_a_restored_database_whose_lsns_went_back(
+    make_stack: MakeStack, kafka: KafkaServer, topic_prefix: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its first life stays readable, and ends where the log ended."""
+    source = make_stack("postgres").postgres
+    data = getattr(source, "data", None)
+    if data is None:
+        pytest.skip("the data folder of a container is not ours to copy")
+    with (
+        capture_site(topic_prefix, source.dsn, kafka.bootstrap, tmp_path) as site,
+        contextmanager(lake_site)(site, spark, tmp_path, history=("public.*",)) as lake,
+    ):
+        captured(site, "create table t (id int primary key, n int, pad text)", "insert into t values (1), (2), (3)")
+        source.stop()
+        shutil.copytree(data, tmp_path / "copy", symlinks=True)
+        source.start()
+        daemon, driver = site.running(INITIAL), lake.driver()
+        site.sql("update t set n = 1 where id = 1", "insert into t select n from generate_series(10, 3000) n")
+        known, wanted = lake.settle(daemon, driver), lake.source_rows("public.t", TABLES["public.t"])
+        assert daemon.stop() == 0
+        source.stop()
+        restore(tmp_path / "copy", data)
+        source.start()
+        site.sql("delete from t where id = 3", "insert into t values (4, 4, 'after')")
+        stop = site.daemon(INITIAL).stopped_with()
+        assert stop["state"] == "DIVERGED"
+        repaired(site, stop["command"])
+        daemon = site.running(SMALL_CHUNKS)
+        complete(site, daemon, "public.t")
+        _apply(lake, driver, site.wal())
+        manifest = lake.settle(daemon, driver)
+
+        (repair,) = manifest.repairs
+        assert repair.resumes_at < repair.known_to == known.end_lsn, "the test is of LSNs that go back"
+        assert lake.differs("public.t", TABLES["public.t"]) == ""
+        assert all(_verified(lake, manifest).values())
+        rows = lake.rows("history/public.t", ["_epoch", "_valid_from_lsn", "_valid_to_lsn"], manifest)
+        assert all(begin < end <= repair.known_to for epoch, begin, end in rows if epoch == 1)
+        assert sum(row[2] == repair.known_to for row in rows) == len(wanted)
+        found = lake.rows("mirror/public.t", TABLES["public.t"], Lake(lake.location).store.at(known.cut))
+        assert found == wanted
+        newest = Lake(lake.location).store.at_lsn(manifest.end_lsn)
+        assert newest is not None
+        assert newest.cut == manifest.cut
 
 
 @pytest.mark.timeout(900)
