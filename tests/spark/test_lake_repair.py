@@ -303,7 +303,7 @@ def test_lake_follows_a_restored_database_whose_lsns_went_back(
         manifest = lake.settle(daemon, driver)
 
         (repair,) = manifest.repairs
-        assert repair.resumes_at < repair.known_to == known.end_lsn, "the test is of LSNs that go back"
+        assert repair.resumes_at < known.end_lsn <= repair.known_to, "the test is of LSNs that go back"
         assert lake.differs("public.t", TABLES["public.t"]) == ""
         assert all(_verified(lake, manifest).values())
         rows = lake.rows("history/public.t", ["_epoch", "_valid_from_lsn", "_valid_to_lsn"], manifest)
