@@ -140,7 +140,7 @@ def test_store_that_is_away_is_named_and_waited_for(lake: ClusterLake, chance: r
         waiting = until(lambda: waits(lake), "the sink waits", within_s=_LOST_S)
         lake.front.busy = 0.0
     assert lake.faults() == []
-    assert "store" in str(waiting["error"]), waiting
+    assert "S3" in str(waiting["error"]), waiting
 
 
 def waits(lake: ClusterLake) -> dict[str, object]:

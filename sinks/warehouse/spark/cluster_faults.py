@@ -13,7 +13,7 @@ _INSTALL: Final = (
 _LOG: Final = "the page and the logs of the cluster show more"
 _NODE: Final = re.compile(r"\(TID \d+\) \(([\w.:\[\]-]+) executor (\w+)\)")
 _PACKAGE: Final = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
-_VERSION: Final = re.compile(r"PYTHON_VERSION_MISMATCH\] .*?version: ([\d.(), ']+?) than that in driver: ([\d.(), ']+)")
+_VERSION: Final = re.compile(r"Python in worker has different version: ([\d.]+) than that in driver: (\d+\.\d+)")
 _PROGRAM: Final = re.compile(r'java\.io\.IOException: Cannot run program "([^"\n]{1,200})"')
 _LOST: Final = re.compile(r"ExecutorLostFailure \(executor \w+ [^)]*\) Reason: ([^\n]{1,200})")
 _ENDED: Final = re.compile(r"(Master removed our application: \w+|All masters are unresponsive)")
@@ -35,8 +35,7 @@ def cluster_fault(text: str) -> ClusterFault | None:
     if found := _PACKAGE.search(text):
         return ClusterFault(f"{where} lacks the Python package {found[1]}", _INSTALL)
     if found := _VERSION.search(text):
-        theirs, ours = (".".join(re.findall(r"\d+", one)) for one in found.groups())
-        return ClusterFault(f"{where} has Python {theirs}, and the driver {ours}", _INSTALL)
+        return ClusterFault(f"{where} has Python {found[1]}, and the driver {found[2]}", _INSTALL)
     if found := _PROGRAM.search(text):
         return ClusterFault(f"{where} cannot run the Python {found[1]}", _INSTALL)
     if found := _LOST.search(text):

@@ -31,7 +31,12 @@ def executor_count(spark: SparkSession) -> int:
 
 
 def await_executors(spark: SparkSession, *, within_s: float = BEGIN_S) -> None:
-    """Wait for the first executor. Raises LakeUnready if there is none in time, or the cluster gives up."""
+    """Wait for the first executor. Raises LakeUnready if there is none in time, or the cluster gives up.
+
+    With dynamic allocation, executors may start only when a job waits for them: there is nothing to wait for.
+    """
+    if spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        return
     end_s = time.monotonic() + within_s
     while not executor_count(spark):
         if _context(spark).isStopped():

@@ -307,6 +307,8 @@ def _open_in_foreign() -> _Opened | None:
             hint="start it with these packages",
             command=f"spark-submit --packages {','.join(missing)} ...",
         )
+    if not is_local(theirs.sparkContext.master or ""):
+        await_executors(theirs)
     # The foreign session keeps its own settings and temporary views.
     return _Opened(beside(theirs), None)
 
