@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from sinks.warehouse.spark.executor_watch import GONE_S
 from tests.fixtures.lake.cluster_lake import ClusterLake, cluster_lake
 from tests.fixtures.servers.daemon import capture_site
 from tests.fixtures.servers.freezing import freeze
@@ -141,6 +142,18 @@ def test_store_that_is_away_is_named_and_waited_for(lake: ClusterLake, chance: r
         lake.front.busy = 0.0
     assert lake.faults() == []
     assert "S3" in str(waiting["error"]), waiting
+
+
+@pytest.mark.skipif(ROUNDS == 1, reason="takes two minutes: make cluster runs it")
+def test_cluster_without_workers_is_named_and_waited_for(lake: ClusterLake, chance: random.Random) -> None:
+    with under_load(lake):
+        in_a_cut(lake, chance)
+        for worker in list(lake.cluster.workers):
+            lake.cluster.kill_worker(worker)
+        waiting = until(lambda: waits(lake), "the sink waits", within_s=GONE_S + _LOST_S)
+        lake.cluster.repair()
+    assert lake.faults() == []
+    assert "the cluster has had no executor" in str(waiting["error"])
 
 
 def waits(lake: ClusterLake) -> dict[str, object]:

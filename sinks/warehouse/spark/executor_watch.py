@@ -49,9 +49,10 @@ def await_executors(spark: SparkSession, *, within_s: float = BEGIN_S) -> None:
 class ExecutorWatch:
     """Cancels the jobs of a session if no executor is left to run them. A thread; `stop` ends it."""
 
-    def __init__(self, spark: SparkSession, *, gone_s: float = GONE_S) -> None:
+    def __init__(self, spark: SparkSession, *, gone_s: float = GONE_S, look_s: float = _LOOK_S) -> None:
         self._spark = spark
         self._gone_s = gone_s
+        self._look_s = look_s
         self._done = threading.Event()
         self.reason = ""
         """Why jobs were cancelled; empty if they were not."""
@@ -65,9 +66,9 @@ class ExecutorWatch:
         from py4j.protocol import Py4JError
 
         missing_s = 0.0
-        while not self._done.wait(_LOOK_S):
+        while not self._done.wait(self._look_s):
             try:
-                missing_s = missing_s + _LOOK_S if self._is_stuck() else 0.0
+                missing_s = missing_s + self._look_s if self._is_stuck() else 0.0
                 if missing_s >= self._gone_s and not self.reason:
                     self.reason = f"the cluster has had no executor for {self._gone_s:.0f} s"
                     log.get().warning("executors_gone", master=self._spark.sparkContext.master, seconds=missing_s)
