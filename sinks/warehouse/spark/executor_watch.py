@@ -94,4 +94,4 @@ def _none(spark: SparkSession, what: str) -> LakeUnready:
 
 
 def _context(spark: SparkSession) -> Any:
-    return spark.sparkContext._jsc.sc()  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no other word for it
+    return spark.sparkContext._jsc.sc()  # noqa: SLF001 - pyspark has no other word for it
