@@ -137,11 +137,13 @@ def test_busy_and_slow_store_leaves_an_exact_lake(lake: ClusterLake, chance: ran
 def test_store_that_is_away_is_named_and_waited_for(lake: ClusterLake, chance: random.Random) -> None:
     with under_load(lake):
         in_a_cut(lake, chance)
+        jvms = lake.sink.children()
         lake.front.busy = 1.0
         waiting = until(lambda: waits(lake), "the sink waits", within_s=_LOST_S)
         lake.front.busy = 0.0
     assert lake.faults() == []
     assert "S3" in str(waiting["error"]), waiting
+    assert lake.sink.children() == jvms, "Spark and its executors stay while the store is away"
 
 
 @pytest.mark.skipif(ROUNDS == 1, reason="takes two minutes: make cluster runs it")
