@@ -140,6 +140,9 @@ lake-backlog: setup ## apply 2 GB of waiting rows, and 1.5 GB in one transaction
 lake-kills: setup ## make 200 cuts under load with 20 kills, and compare everything at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py
 
+cluster: setup ## kill, freeze and cut off the parts of a Spark cluster ten times each; every cut must be exact
+	TAILRACE_CLUSTER_ROUNDS=$${TAILRACE_CLUSTER_ROUNDS:-10} $(PYTEST) -s --timeout 7200 tests/spark/test_cluster.py
+
 view-proof: setup ## compare fifty views with PostgreSQL at the LSN of each of 240 cuts, with six seeds and ten kills
 	TAILRACE_VIEW_CUTS=$${TAILRACE_VIEW_CUTS:-40} TAILRACE_VIEW_SEEDS=$${TAILRACE_VIEW_SEEDS:-6} \
 		TAILRACE_VIEW_KILLS=$${TAILRACE_VIEW_KILLS:-10} $(PYTEST) -s --timeout 14400 tests/spark/viewshapes

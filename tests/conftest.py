@@ -31,6 +31,7 @@ pytest_plugins = [
     "tests.fixtures.servers.daemon",
     "tests.fixtures.servers.standby_pair",
     "tests.fixtures.servers.releases",
+    "tests.fixtures.servers.spark_cluster",
     "tests.fixtures.servers.seed",
     "tests.fixtures.faults.servers",
     "tests.fixtures.faults.secured",

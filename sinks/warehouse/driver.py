@@ -24,7 +24,7 @@ from typing import Final
 
 from msgspec import structs
 
-from cdc.errors import BrokerError, LakeDamaged, SinkGap, SinkStale, SinkUnfit, SparkFailed
+from cdc.errors import BrokerError, LakeDamaged, LakeUnready, SinkGap, SinkStale, SinkUnfit, SparkFailed
 from cdc.lsn import Lsn
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
@@ -105,8 +105,10 @@ class LakeDriver:
         """Apply cut after cut until `stop`. A cut under way is finished first."""
         try:
             self._run(stop)
-        except BrokerError:
-            self._parts.keep_spark()  # Spark is healthy, and a new JVM starts more slowly than a broker
+        except (BrokerError, LakeUnready) as error:
+            # Spark is healthy if another server is not, and a new JVM with its executors starts more slowly than one.
+            if not isinstance(error, SparkFailed):
+                self._parts.keep_spark()
             raise
 
     def _run(self, stop: threading.Event) -> None:

@@ -28,6 +28,7 @@ from cdc.telemetry.spans import SinkTracing
 from sinks.state.capture_start import waiting_for_capture
 from sinks.warehouse.cut_spans import CutSpans
 from sinks.warehouse.distributed.choice import committer_of, is_distributed
+from sinks.warehouse.distributed.node_check import check_nodes
 from sinks.warehouse.driver import LakeDriver
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.fence import Fence
@@ -39,7 +40,7 @@ from sinks.warehouse.log.kafka_access import kafka_access
 from sinks.warehouse.parts import LakeParts
 from sinks.warehouse.read.lake_reader import At, Lake
 from sinks.warehouse.read.view_check import ViewReport, check_views, without_rows
-from sinks.warehouse.spark.spark_session import SparkOptions, close_session, open_session
+from sinks.warehouse.spark.spark_session import SparkOptions, close_session, is_local, open_session
 from sinks.warehouse.spark.storage_options import check_connector
 from sinks.warehouse.topics.view_topics import ViewTopics
 from sinks.warehouse.verify.mirror_check import MirrorReport, Verification, verify_mirrors
@@ -88,6 +89,8 @@ def start(
         until_error = closing.enter_context(ExitStack())
         until_error.callback(close_session, spark)
         check_connector(spark, location)
+        if not is_local(spark.sparkContext.master or ""):
+            check_nodes(spark)
         warm_up(spark)
         current = store.current()
         observer.opened(published_cut(current, files.refused) if current else None)

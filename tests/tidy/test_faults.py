@@ -12,7 +12,7 @@ _ROWS: Final = [
     *(f"A{number}" for number in range(1, 16)),
     *("B3", "B6", "B7", "B8"),
     *(f"C{number}" for number in range(1, 11)),
-    *(f"D{number}" for number in range(1, 9)),
+    *(f"D{number}" for number in range(1, 10)),
     *(f"E{number}" for number in range(1, 8)),
     *("F1", "F4"),
 ]

@@ -18,14 +18,16 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException, convert_exception
 
 from cdc.errors import SinkGap, SparkFailed
-from sinks.warehouse.spark.spark_session import exit_reason
+from sinks.warehouse.spark.cluster_faults import ClusterFault, cluster_fault
+from sinks.warehouse.spark.spark_session import executors_gone, exit_reason
 
 _LOST: Final = ("OffsetOutOfRangeException", "KAFKA_DATA_LOSS", "may have been lost", "aged out")
 
 
 # Causes outside of Spark: Kafka or the object store is not available. These pass, however long that takes.
 _ELSEWHERE: Final = re.compile(
-    r"org\.apache\.kafka\.|java\.net\.|java\.io\.|amazonaws|com\.google\.cloud|microsoft\.azure"
+    r"org\.apache\.kafka\.|java\.net\.|java\.io\.(?!FileNotFound)|com\.amazonaws|software\.amazon\.awssdk|com\.google\.cloud"
+    r"|com\.microsoft\.azure|org\.apache\.hadoop\.fs\.(s3a|azurebfs|gs)\."
 )
 
 
@@ -42,7 +44,7 @@ def translating_spark_errors(doing: str) -> Iterator[None]:
                 f"cannot {doing}: records are gone from the log: {cause}",
                 hint="retention or deletion was faster than the sink; rebuild the lake in another folder",
             ) from error
-        raise _failed(doing, cause, error) from error
+        raise spark_failure(doing, error) from error
 
 
 @contextmanager
@@ -83,7 +85,14 @@ def _is(found: Any, name: str) -> bool:
     return gateway is not None and bool(is_instance_of(gateway, found, name))
 
 
-def _failed(doing: str, cause: str, error: BaseException) -> SparkFailed:
+def spark_failure(doing: str, error: BaseException) -> SparkFailed:
+    """Return the error of a failed call: it names a fault of the cluster, else Spark's condition or class."""
+    cause = _cause(error, str(error))
+    fault = _cluster_fault(str(error))
+    if fault is not None:
+        failed = SparkFailed(f"cannot {doing}: {fault.what}", hint=fault.hint)
+        failed.counts = fault.counts
+        return failed
     is_unanswered = isinstance(error, Py4JNetworkError | ConnectionError)
     # py4j raises its base class if the JVM ends during a call.
     words = exit_reason() if is_unanswered or type(error) is Py4JError else ""
@@ -95,12 +104,24 @@ def _failed(doing: str, cause: str, error: BaseException) -> SparkFailed:
         hint="it is retried in a new JVM, in smaller pieces; if the JVM ran out of memory, raise `memory` of the sink "
         "(see spark.log and spark.out in the cache folder)",
     )
-    failed.counts = bool(words) or is_unanswered or not _ELSEWHERE.match(cause)
+    failed.counts = bool(words) or is_unanswered or not _ELSEWHERE.match(_innermost(str(error)))
     return failed
+
+
+def _cluster_fault(text: str) -> ClusterFault | None:
+    gone = executors_gone()
+    if gone:
+        return ClusterFault(gone, "start its workers, and check that they have a free core and reach the driver")
+    return cluster_fault(text)
 
 
 def _cause(error: BaseException, text: str) -> str:
     """Return Spark's condition, or else the class of the innermost cause."""
     condition = error.getCondition() if isinstance(error, PySparkException) else None
+    return condition or _innermost(text) or type(error).__name__
+
+
+def _innermost(text: str) -> str:
+    """Return the class of the innermost cause; empty if the text has none."""
     causes = re.findall(r"^Caused by: ([\w.$]+)", text, re.MULTILINE) or re.findall(r"^: ([\w.$]+)", text, re.MULTILINE)
-    return condition or (causes[-1] if causes else type(error).__name__)
+    return causes[-1] if causes else ""

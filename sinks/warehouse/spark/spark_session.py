@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc.artifacts.java import Java, installed
 from cdc.errors import LakeUnready, LocalError, SinkUnfit
+from sinks.warehouse.spark.executor_watch import ExecutorWatch, await_executors
 from sinks.warehouse.spark.jars import artifacts, fetch_jars
 from sinks.warehouse.spark.jvm import MEMORY, Jvm, RunFolder
 
@@ -91,10 +92,11 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """The open session; `jvm` is None if the context belongs to another program."""
+    """The open session; `jvm` is None if the context belongs to another program. A local one has no `watch`."""
 
     session: SparkSession
     jvm: Jvm | None
+    watch: ExecutorWatch | None = None
 
 
 _lock = threading.RLock()
@@ -131,9 +133,11 @@ def close_session(spark: SparkSession) -> None:
     with _lock:
         if _opened is None or _opened.session is not spark:
             return
-        jvm, _opened = _opened.jvm, None
+        jvm, watch, _opened = _opened.jvm, _opened.watch, None
         if jvm is None:
             return
+        if watch is not None:
+            watch.stop()
         stopping = threading.Thread(target=_stop, args=(spark,), name="spark-stop", daemon=True)
         stopping.start()
         stopping.join(_STOP_S)
@@ -168,6 +172,12 @@ def exit_reason() -> str:
     """Describe how the JVM of the open session ended; empty if it runs or is not ours."""
     opened = _opened
     return "" if opened is None or opened.jvm is None else opened.jvm.exit_reason()
+
+
+def executors_gone() -> str:
+    """Describe why jobs of the open session were cancelled: no executor was left. Empty if they were not."""
+    opened = _opened
+    return "" if opened is None or opened.watch is None else opened.watch.reason
 
 
 def java_program(machine: Machine) -> Java:
@@ -297,6 +307,8 @@ def _open_in_foreign() -> _Opened | None:
             hint="start it with these packages",
             command=f"spark-submit --packages {','.join(missing)} ...",
         )
+    if not is_local(theirs.sparkContext.master or ""):
+        await_executors(theirs)
     # The foreign session keeps its own settings and temporary views.
     return _Opened(beside(theirs), None)
 
@@ -322,7 +334,12 @@ def _open_own(options: SparkOptions, machine: Machine, progress: Progress) -> _O
     try:
         # Spark's scripts would pass this setting on in the environment. On a cluster it names the workers' Python.
         python = sys.executable if is_local(options.master) else options.options.get("spark.pyspark.python", "")
-        return _Opened(_connect(jvm, python), jvm)
+        session = _connect(jvm, python)
+        if is_local(options.master):
+            return _Opened(session, jvm)
+        progress.step("waiting for executors")
+        await_executors(session)
+        return _Opened(session, jvm, ExecutorWatch(session))
     except BaseException:
         jvm.end()
         _forget()
@@ -360,8 +377,12 @@ def _connect(jvm: Jvm, python: str) -> SparkSession:
 
 
 def _is_live(spark: SparkSession) -> bool:
-    """Whether its context is still open."""
-    return spark.sparkContext._jsc is not None  # noqa: SLF001  pyspark has no other word for it
+    """Whether its context is still open. A cluster that is lost ends the context in the JVM only."""
+    context: Any = spark.sparkContext._jsc  # noqa: SLF001  pyspark has no other word for it
+    try:
+        return context is not None and not context.sc().isStopped()
+    except (_java_error(), OSError):
+        return False  # its JVM has ended
 
 
 def _stop(spark: SparkSession) -> None:

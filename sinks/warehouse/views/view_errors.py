@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from cdc.errors import SparkFailed, TailraceError, ViewRefused
+from cdc.errors import TailraceError, ViewRefused
 from sinks.warehouse.lake.table_naming import sql_name
 from sinks.warehouse.views.definition import BoundView
 from sinks.warehouse.views.determinism import Finding, Line
@@ -94,13 +94,13 @@ def failure(view: BoundView, error: PySparkException) -> TailraceError:
     """Return the view's error for a fault in its SQL or values; any other error is Spark's and may be temporary."""
     from pyspark.errors import AnalysisException
 
+    from sinks.warehouse.spark.spark_errors import spark_failure
+
     condition = error.getCondition() or type(error).__name__
     # Spark has errors without an SQLSTATE. If it raises one while it reads the query, trying again does not help.
     state = error.getSqlState() or ("42" if isinstance(error, AnalysisException) else "")
     if state[:2] not in _FAULTS:
-        return SparkFailed(
-            f"Spark could not compute view {view.name}: {condition}", hint="it is retried", view=view.name
-        )
+        return spark_failure(f"compute view {view.name}", error)
     if not state.startswith("42"):
         # Only the condition: the message contains the value.
         return _refused(view, condition, _FAULTS[state[:2]])

@@ -39,6 +39,7 @@ def test_records_that_are_gone_are_a_gap() -> None:
         ("org.apache.spark.SparkException: Job aborted: results are larger than spark.driver.maxResultSize", True),
         ("org.apache.kafka.common.errors.TimeoutException: expired", False),
         ("java.net.ConnectException: refused", False),
+        ("software.amazon.awssdk.services.s3.model.S3Exception: Slow Down (Status Code: 503)", False),
     ],
 )
 def test_a_failure_of_spark_counts_and_one_of_another_server_does_not(cause: str, counts: bool) -> None:
