@@ -26,9 +26,8 @@ from msgspec import structs
 
 from cdc.errors import BrokerError, LakeDamaged, LakeUnready, SinkGap, SinkStale, SinkUnfit, SparkFailed
 from cdc.lsn import Lsn
-from cdc.model.progress_record import SchemaColumn, SchemaRecord
+from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
-from cdc.model.type_facts import FIRST_USER_OID
 from cdc.patterns import matches
 from cdc.telemetry import log
 from sinks.state.table_match import is_name, keeps_nothing, problem, unmatched, warn_of_settings
@@ -54,7 +53,7 @@ from sinks.warehouse.log.table_commit import Names, TableWriter
 from sinks.warehouse.log.transaction_markers import awaited_ends
 from sinks.warehouse.parts import LakeParts
 from sinks.warehouse.spark.spark_errors import translating_spark_errors
-from sinks.warehouse.views.meaning.lake_types import stored
+from sinks.warehouse.views.column_types import types_stored
 
 _INDEX_RECORDS: Final = 20_000  # read from the cut index at once; a few hundred bytes each
 _COMPACT_EVERY: Final = 64  # cuts; each adds a few small files to every table it writes
@@ -458,23 +457,6 @@ def _offsets(name: str, span: Span) -> dict[Partition, int]:
     """Return the offsets to commit. Never empty: only a request to the broker shows that the fence still holds."""
     touched = {partition: end for partition, (_, end, _) in span.ranges.items()}
     return {**touched, (cuts_topic(name), 0): span.end.cuts_offset}
-
-
-def type_name(column: SchemaColumn) -> str:
-    """Return a column's type for views: a user's type has a name that says nothing, unless it is an enum."""
-    if column.encoding == "json_value":
-        return f"{column.type} as a value"  # Spark wrote its text, whose numbers differ from PostgreSQL's
-    if column.type_oid < FIRST_USER_OID:
-        return column.type
-    if column.encoding == "string" and column.type.rpartition(".")[2] == "citext":
-        return "citext"
-    return column.kind or f"user type {column.type}"
-
-
-def types_stored(record: SchemaRecord, form: LakeTable) -> dict[str, str]:
-    """Return the types of a table's columns for its state in the manifest."""
-    pairs = zip(record.columns, form.columns, strict=True)
-    return stored((column.name, type_name(column), column.type_modifier, lake.type) for column, lake in pairs)
 
 
 def _schemas_end(name: str, position: CutPosition) -> int:

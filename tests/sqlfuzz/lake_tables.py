@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from cdc.encode.values import EncodeOptions, resolve
 from cdc.model.progress_record import SchemaColumn, SchemaRecord
-from sinks.warehouse.driver import types_stored
 from sinks.warehouse.lake.manifest import TableState
 from sinks.warehouse.log.decoding import cast
 from sinks.warehouse.log.lake_columns import lake_table
 from sinks.warehouse.spark.frames import frame_of_rows
+from sinks.warehouse.views.column_types import types_stored
 from sinks.warehouse.views.meaning.lake_types import Types, types_of
 from tests.sqlfuzz.on_postgres import Raised
 from tests.sqlfuzz.tables import TABLES

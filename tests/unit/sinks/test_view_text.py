@@ -10,8 +10,8 @@ from msgspec import structs
 from cdc.errors import ViewRefused
 from cdc.model.progress_record import SchemaColumn
 from cdc.replication.collations import Collation, Collations, of_database
-from sinks.warehouse.driver import type_name
 from sinks.warehouse.verify.view_collations import declares_c, wrong_collations
+from sinks.warehouse.views.column_types import type_name
 from sinks.warehouse.views.definition import bind, parse_view
 from sinks.warehouse.views.meaning import json_text
 from sinks.warehouse.views.meaning.pg_types import PgType, column_type
