@@ -21,7 +21,6 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, MemberDropped, ProducerFenced, SinkGap, TailraceError, TopicMissing
 from cdc.kafka import client_options
-from cdc.kafka.bounded_call import within
 from cdc.kafka.callbacks import callbacks
 from cdc.kafka.client_errors import TRUNCATED, T, attempt, guarded, kafka_error_in, translate
 from cdc.kafka.client_events import ClientEvents
@@ -34,10 +33,7 @@ from cdc.model.log_record import LogRecord
 FETCH_AHEAD_BYTES: Final = 8 << 20  # fetched and not polled yet; the runner buffers more, within its own limits
 BATCH_RECORDS_MAX: Final = 2_000
 ASK_S: Final = 30.0  # for offset requests during an assignment
-COMMIT_S: Final = 60.0
-"""A commit waits for a coordinator for `session.timeout.ms`, 45 s by default. librdkafka 2.16 sometimes never returns
-from one after a restart of Kafka (`rd_kafka_commit_queue`, seen on 2026-11-29 at the ninth of several restarts)."""
-
+CLOSE_S: Final = 10.0
 DISTURBED_S: Final = 90.0
 """Within this time after a failed connection or session timeout, a refused instance id does not prove a rival."""
 
@@ -102,11 +98,8 @@ class GroupConsumer:
         instance: str = "",
         clock: Clock | None = None,
         ahead_bytes: int = FETCH_AHEAD_BYTES,
-        commit_s: float = COMMIT_S,
     ) -> None:
         """Makes no connection yet. `instance` is the group.instance.id (static membership), empty for none.
-
-        After a commit that takes longer than `commit_s`, this consumer cannot be used again.
 
         Raises ConfigError for options that librdkafka does not accept.
         """
@@ -116,8 +109,6 @@ class GroupConsumer:
         self._servers = kafka.bootstrap
         self._group = group
         self._failure: TailraceError | None = None
-        self._commit_s = commit_s
-        self._hangs = False
         self._instance = instance
         self._topics: list[str] = []
         self._mine: set[TopicPartition] = set()
@@ -156,8 +147,6 @@ class GroupConsumer:
         id, BrokerRefused, TopicMismatch, and errors of the membership.
         """
         doing = "read records"
-        if self._hangs:
-            raise self._hanging(doing)
         polled = PollResult([], {})
         first = self._call(doing, lambda: self._consumer.poll(wait_s))
         self._raise_failure()
@@ -177,7 +166,7 @@ class GroupConsumer:
         """Commit offsets with their metadata. Returns False while the group rebalances.
 
         Then the commit may have had no effect, and partitions may belong to other members already. Raises
-        BrokerUnreachable, BrokerRefused, ProducerFenced, and MemberDropped if the client hangs.
+        BrokerUnreachable, BrokerRefused, ProducerFenced.
         """
         if not positions:
             return True
@@ -185,23 +174,14 @@ class GroupConsumer:
             PartitionOffset(topic, partition, offset, metadata)
             for (topic, partition), (offset, metadata) in positions.items()
         ]
-        doing = "commit offsets"
-        if self._hangs:
-            raise self._hanging(doing)
-        done = within(
-            self._commit_s, lambda: attempt(lambda: self._consumer.commit(offsets=wanted, asynchronous=False))
-        )
-        if done is None:
-            self._hangs = True
-            raise self._hanging(doing)
-        answer, error = done
+        answer, error = attempt(lambda: self._consumer.commit(offsets=wanted, asynchronous=False))
         errors = [error] if error is not None else [one.error for one in answer or [] if one.error is not None]
         if not errors:
             return True
         kafka_error = kafka_error_in(errors[0])
         if kafka_error is not None and kafka_error.name() in _GONE:
             return False
-        raise self._error(errors[0], doing)
+        raise self._error(errors[0], "commit offsets")
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
         """Stop fetching these partitions; records that were fetched and not returned are fetched again later."""
@@ -252,9 +232,8 @@ class GroupConsumer:
         return found
 
     def close(self) -> None:
-        """Leave the group, which revokes its partitions. May be called twice. A client that hangs is abandoned."""
-        if not self._hangs:
-            attempt(self._consumer.close)
+        """Leave the group, which revokes its partitions. May be called twice."""
+        attempt(self._consumer.close)
 
     def _on_assign(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         places = [(one.topic, one.partition) for one in partitions]
@@ -364,12 +343,6 @@ class GroupConsumer:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-
-    def _hanging(self, doing: str) -> TailraceError:
-        return MemberDropped(
-            f"cannot {doing}: the Kafka client did not return from a commit within {self._commit_s:g} s",
-            hint="no action is required: a new client joins group " + self._group,
-        )
 
     def _call(self, doing: str, call: Callable[[], T]) -> T:
         return guarded(call, lambda error: self._error(error, doing))
