@@ -110,18 +110,23 @@ outbox-storm: setup ## kill a service and capture for five minutes; each event m
 outbox-pruner: setup ## write 5,000 events per second for ten minutes; the outbox table must stay small
 	$(BIN)/python -m tests.bench --only pruner --seconds $${TAILRACE_PRUNER_S:-600}
 
+broker-faults: setup ## end each of three brokers in every role and way, twice; prints how long recovery took
+	TAILRACE_FAULTS_LONG=1 TAILRACE_CLUSTER_ROUNDS=$${TAILRACE_CLUSTER_ROUNDS:-2} \
+		$(PYTEST) -s --timeout 3600 tests/faults/test_cluster.py tests/faults/test_in_sync_replicas.py
+
 kills: setup ## kill capture with SIGKILL at 30 random moments under load
 	TAILRACE_KILLS=30 $(PYTEST) tests/faults -k kill
 
 faults-long: setup ## run every fault of docs/reference/faults.md at full length, an hour; prints its numbers at the end
 	@rm -f $(CURDIR)/.faults-tally
 	TAILRACE_TALLY=$(CURDIR)/.faults-tally TAILRACE_FAULTS_LONG=1 TAILRACE_KILLS=200 TAILRACE_TERMS=200 \
-		TAILRACE_FAILPOINTS=44 TAILRACE_AWAY_S=300 TAILRACE_OUTAGE_S=60 TAILRACE_RECOVERIES=10 \
-		TAILRACE_LIMITED_ROWS=1000000 TAILRACE_LARGE_ROWS=1000000 TAILRACE_LARGEST_ROW_MB=200 \
+		TAILRACE_FAILPOINTS=44 TAILRACE_CLUSTER_ROUNDS=2 TAILRACE_AWAY_S=300 TAILRACE_OUTAGE_S=60 \
+		TAILRACE_RECOVERIES=10 TAILRACE_LIMITED_ROWS=1000000 TAILRACE_LARGE_ROWS=1000000 TAILRACE_LARGEST_ROW_MB=200 \
 		$(PYTEST) --timeout 7200 $(FAULTS_LONG); status=$$?; cat $(CURDIR)/.faults-tally; exit $$status
 
 FAULTS_LONG := $(addprefix tests/faults/test_,kill.py failpoints.py outage.py restarts.py recovery.py limits.py clock.py \
-	large_rows.py network.py late_requests.py slow_broker.py broker_access.py takeover.py topics.py cluster.py) \
+	large_rows.py network.py late_requests.py slow_broker.py broker_access.py takeover.py topics.py cluster.py \
+	in_sync_replicas.py) \
 	tests/integration/test_capture_transactions.py
 
 consumer-kills: setup ## kill a consumer of events with SIGKILL 20 times in 20,000 events

@@ -31,6 +31,7 @@ CREATE_RECORDS_MAX: Final = 9_000
 # take more memory than all else in capture.
 DESCRIBE_TOPICS_MAX: Final = 500
 VISIBLE_WAIT_S: Final = 0.03  # between checks for a topic that was just created
+SPREAD_S: Final = 10.0  # after its creation, not every broker may know a topic; it takes milliseconds if none is busy
 CHECK_S: Final = 0.2  # how often a wait for an answer checks the client's events
 REFUSAL_S: Final = 1.0  # a refusal must last this long: another broker of the list may still accept the client
 ANSWER_GRACE_S: Final = 2.0  # librdkafka times a request out by itself; this is the limit if it does not
@@ -46,6 +47,7 @@ class TopicAdmin:
         self._clock = clock or SystemClock()
         self._events = ClientEvents()
         self._servers = kafka.bootstrap
+        self._created_s: dict[str, float] = {}
         config: dict[str, Any] = {
             **client_options.admin_options(kafka, client_id=client_id),
             **callbacks(kafka, self._events),
@@ -55,17 +57,13 @@ class TopicAdmin:
     def describe(self, topics: Iterable[str], *, timeout_s: float = 30.0) -> dict[str, TopicFacts | None]:
         """Return the facts of each topic, None for one that does not exist. Two requests for 500 topics.
 
-        `timeout_s` limits each request.
+        `timeout_s` limits each request. A topic that this client has just created is waited for: each request may be
+        answered by another broker, which learns of the topic a moment later.
         """
-        found: dict[str, TopicFacts | None] = {}
-        for names in _parts(list(dict.fromkeys(topics))):
-            descriptions = self._descriptions(names, timeout_s)
-            there = [name for name, description in descriptions.items() if description is not None]
-            configs = self._configs(ResourceType.TOPIC, there, READ_CONFIGS, timeout_s)
-            found |= {
-                name: None if description is None or name not in configs else _facts(name, description, configs[name])
-                for name, description in descriptions.items()
-            }
+        found = self._described(topics, timeout_s)
+        while young := [name for name, facts in found.items() if facts is None and self._is_young(name)]:
+            self._clock.wait(threading.Event(), VISIBLE_WAIT_S)
+            found |= self._described(young, timeout_s)
         return found
 
     def create(self, specs: Sequence[TopicSpec], *, timeout_s: float = 300.0) -> None:
@@ -80,6 +78,7 @@ class TopicAdmin:
         if failures:
             raise failures[0]
         self._wait_visible([spec.topic for spec in specs], timeout_s)
+        self._created_s.update(dict.fromkeys((spec.topic for spec in specs), self._clock.monotonic_s()))
 
     def delete_records(self, partition: tuple[str, int], before: int, *, timeout_s: float = 30.0) -> None:
         """Remove the records of a partition below an offset. Raises BrokerUnreachable, BrokerRefused."""
@@ -131,6 +130,22 @@ class TopicAdmin:
             configs=next(iter(configs.values()), {}),
         )
 
+    def _is_young(self, topic: str) -> bool:
+        created_s = self._created_s.get(topic)
+        return created_s is not None and self._clock.monotonic_s() - created_s < SPREAD_S
+
+    def _described(self, topics: Iterable[str], timeout_s: float) -> dict[str, TopicFacts | None]:
+        found: dict[str, TopicFacts | None] = {}
+        for names in _parts(list(dict.fromkeys(topics))):
+            descriptions = self._descriptions(names, timeout_s)
+            there = [name for name, description in descriptions.items() if description is not None]
+            configs = self._configs(ResourceType.TOPIC, there, READ_CONFIGS, timeout_s)
+            found |= {
+                name: None if description is None or name not in configs else _facts(name, description, configs[name])
+                for name, description in descriptions.items()
+            }
+        return found
+
     def _create(self, specs: Sequence[TopicSpec], timeout_s: float) -> Iterator[TailraceError]:
         """Send one request; yields the refusals."""
         doing = "create the topic"
@@ -175,7 +190,7 @@ class TopicAdmin:
         return {name: self._result(doing, future, timeout_s, topic=name) for name, future in asked.items()}
 
     def _wait_visible(self, topics: Sequence[str], timeout_s: float) -> None:
-        """Wait until every broker knows the new topics; `timeout_s` limits the time without progress."""
+        """Wait until a broker knows the new topics; `timeout_s` limits the time without progress."""
         never = threading.Event()
         deadline_s = self._clock.monotonic_s() + timeout_s
         missing = list(topics)

@@ -25,6 +25,7 @@ from cdc.kafka.callbacks import callbacks
 from cdc.kafka.client_errors import TRUNCATED, T, attempt, guarded, kafka_error_in, translate
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import TopicPartition
+from cdc.kafka.leaderless import explained
 from cdc.kafka.sasl_rotation import create
 from cdc.model.change_records import Headers
 from cdc.model.log_record import LogRecord
@@ -301,7 +302,7 @@ class GroupConsumer:
             # Transient: a new partition has no leader yet, or its leader moved.
             passing = isinstance(raised, (BrokerUnreachable, TopicMissing))
             if not passing or self._clock.monotonic_s() > ends_s:
-                raise raised
+                raise explained(raised, doing, consumer, places, timeout_s=ASK_S)
             self._clock.wait(threading.Event(), _ASK_AGAIN_S)
 
     def _take(self, message: Message, polled: PollResult) -> None:

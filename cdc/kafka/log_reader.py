@@ -22,6 +22,7 @@ from cdc.kafka.callbacks import callbacks
 from cdc.kafka.client_errors import T, attempt, guarded, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import TopicPartition
+from cdc.kafka.leaderless import explained
 from cdc.kafka.sasl_rotation import create
 from cdc.model.change_records import Headers
 from cdc.model.log_record import LogRecord
@@ -271,9 +272,9 @@ class LogReader:
                 # Transient: a new partition has no leader yet, or its leader moved.
                 if self._clock.monotonic_s() + ASK_AGAIN_S > deadline_s:
                     raise
-            except TopicMissing:
+            except TopicMissing as error:
                 if self._clock.monotonic_s() + ASK_AGAIN_S > min(deadline_s, began_s + MISSING_S):
-                    raise
+                    raise explained(error, "read offsets", self._consumer, wanted, timeout_s=ASK_S) from error
             self._clock.wait(never, ASK_AGAIN_S)
 
     def _offsets_now(self, wanted: Mapping[TopicPartition, int], timeout_s: float) -> dict[TopicPartition, int]:

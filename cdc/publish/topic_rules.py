@@ -310,7 +310,7 @@ def _check_partitions(want: TopicWant, facts: TopicFacts, recorded_partitions: i
 
 
 def check_replication(facts: TopicFacts, kafka: Kafka) -> Iterable[Problem]:
-    """Yield weak replication settings, with which the loss of a broker can lose records."""
+    """Yield weak replication settings, with which the loss of a broker can lose records or stop capture."""
     if facts.replication_factor < REPLICATION_MIN:
         accepted = "" if kafka.allow_unreplicated else " (or kafka.allow_unreplicated = true)"
         yield Problem(
@@ -328,6 +328,15 @@ def check_replication(facts: TopicFacts, kafka: Kafka) -> Iterable[Problem]:
             setting="min.insync.replicas",
             found="1",
             wanted="at least 2",
+            command=_alter_command(kafka, facts.topic, "min.insync.replicas", "2"),
+            refused=False,
+        )
+    if _number(facts.configs.get("min.insync.replicas", "0")) >= facts.replication_factor >= REPLICATION_MIN:
+        yield Problem(
+            topic=facts.topic,
+            setting="min.insync.replicas",
+            found=facts.configs["min.insync.replicas"],
+            wanted=f"less than its {facts.replication_factor} replicas: while one broker is down, nothing is written",
             command=_alter_command(kafka, facts.topic, "min.insync.replicas", "2"),
             refused=False,
         )

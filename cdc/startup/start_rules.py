@@ -247,7 +247,8 @@ def slot_elsewhere(recorded: Identity, slot: SlotFacts, position: StreamPosition
         "unknown",
         known_to=position.end_lsn,
         resumes_at=slot.confirmed_flush_lsn,
-        hint=f"another program advanced the slot or created it again; {RESNAPSHOT_HINT}",
+        hint="another program advanced the slot or created it again, or Kafka lost records by an unclean election of a "
+        f"leader; {RESNAPSHOT_HINT}",
         command=REPAIR,
         slot=slot.name,
     )

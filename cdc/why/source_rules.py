@@ -55,12 +55,18 @@ def unreached(part: str, what: str, failure: Failure, reach: tuple[Reach, ...], 
         hint = "check network, firewall and address; a machine that is frozen or down looks the same"
         return Cause(code="network-silent", part=part, says=says, evidence=facts, hint=hint)
     if "answers" in outcomes:
-        says = f"{what} on {where} accepts the connection but does not answer"
+        says = f"{what} on {_listed(reach, 'answers')} accepts the connection but does not answer"
+        if "refused" in outcomes:
+            says += f", and no program listens on {_listed(reach, 'refused')}"
     elif "refused" in outcomes:
         says = f"{what} does not run on {where}"
     else:
         says = f"{what} does not answer on {where}"
     return Cause(code=code, part=part, says=says, evidence=facts, hint=failure.hint, command=failure.command)
+
+
+def _listed(reach: tuple[Reach, ...], outcome: str) -> str:
+    return ", ".join(one.address for one in reach if one.outcome == outcome)
 
 
 def _reached(one: Reach) -> str:

@@ -42,6 +42,7 @@ def test_topics_as_capture_makes_them_are_not_weak() -> None:
     ("setting", "value"),
     [
         ("min.insync.replicas", "1"),
+        ("min.insync.replicas", "3"),
         ("unclean.leader.election.enable", "true"),
         ("delete.retention.ms", "86400000"),
         ("min.compaction.lag.ms", "0"),
@@ -73,6 +74,15 @@ def test_two_replicas_of_which_one_may_acknowledge_alone_are_weak() -> None:
     weak = weak_settings(WANTS, {"shop.public.t0": facts}, accepted)
 
     assert {one.setting for one in weak} == {"replication factor", "min.insync.replicas"}
+
+
+def test_two_replicas_that_must_both_acknowledge_are_not_weak_for_that() -> None:
+    accepted = Kafka(bootstrap="broker:9092", replication_factor=2, allow_unreplicated=True)
+    facts = replace(made(WANTS[0], min__insync__replicas="2"), replication_factor=2)
+
+    weak = weak_settings(WANTS, {"shop.public.t0": facts}, accepted)
+
+    assert {one.setting for one in weak} == {"replication factor"}
 
 
 @pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])

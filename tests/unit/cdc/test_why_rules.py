@@ -17,7 +17,9 @@ from cdc.why.cause import KINDS, Cause, Level, ranked
 from cdc.why.diagnosis import document, exit_code
 from cdc.why.evidence import (
     Evidence,
+    Failure,
     KafkaEvidence,
+    Reach,
     SnapshotEvidence,
     StartEvidence,
 )
@@ -319,3 +321,14 @@ def test_address_of_a_store_is_read_from_its_url(url: str, address: str) -> None
 
     assert found.address == address
     assert found.outcome in {"refused", "unresolved", "unreachable"}
+
+
+def test_brokers_that_refuse_are_told_apart_from_the_one_that_does_not_answer() -> None:
+    reach = (Reach("a:9092", "refused"), Reach("b:9092", "answers"), Reach("c:9092", "refused"))
+    kafka = KafkaEvidence(failure=Failure("BrokerUnreachable", "no answer"), reach=reach)
+
+    found = document(replace(HEALTHY, kafka=kafka))["causes"][0]
+
+    assert found["says"] == (
+        "Kafka on b:9092 accepts the connection but does not answer, and no program listens on a:9092, c:9092"
+    )
