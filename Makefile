@@ -212,7 +212,7 @@ signal-fuzz: setup ## send 20,000 random and hostile signals to capture; measure
 
 lock: ## update constraints.txt and the readers' requirements (maintainers; needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--extra capture --extra avro --extra outbox --extra otel --extra search --extra cache --extra warehouse --extra charts --extra local --extra dev pyproject.toml -o constraints.txt
+		--extra capture --extra avro --extra outbox --extra otel --extra search --extra cache --extra warehouse --extra iceberg --extra charts --extra local --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/python docker/pins.py
 	uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		tests/readers/requirements.in -o tests/readers/requirements.txt

@@ -55,6 +55,8 @@ class Warehouse(Section, frozen=True, tag_field="kind", tag="warehouse"):
     """Number of newest cuts that remain readable."""
     keep_hours: Annotated[float, Meta(ge=0, le=8784)] = 0.0
     """Hours for which one cut per minute remains readable beyond keep_cuts. 0: none."""
+    iceberg: bool = False
+    """Whether to write Iceberg metadata for every cut, so that Iceberg readers can read the lake."""
     listen: str = ""
     """host:port of the sink's own /livez, /readyz, /metrics and /status. Empty: no HTTP."""
     objective: Objective | None = None

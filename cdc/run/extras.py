@@ -14,6 +14,7 @@ _EXTRAS: Final = {
     "deltalake": "warehouse",
     "obstore": "warehouse",
     "sqlglot": "warehouse",
+    "pyiceberg": "iceberg",
     "matplotlib": "charts",
     "opentelemetry": "otel",
 }

@@ -60,6 +60,7 @@ class LakeStatus:
         self._cuts = self._records = self._last_records = 0
         self._last_seconds: float | None = None
         self._waits = False  # only the driver's thread uses it
+        self._iceberg: tuple[int, str] | None = None
         metrics.cut_age_seconds.set_function(self._age_s)
         metrics.look_age_seconds.set_function(self._look_age_s)
 
@@ -99,6 +100,11 @@ class LakeStatus:
             self._cuts, self._records = self._cuts + 1, self._records + records
             self._last_records, self._last_seconds = records, took_s
 
+    def iceberg(self, cut: int, behind: str) -> None:
+        """Record the cut that Iceberg readers see, and what they miss; "" if nothing."""
+        with self._lock:
+            self._iceberg = cut, behind
+
     @property
     def state(self) -> State:
         """The daemon's state."""
@@ -130,6 +136,8 @@ class LakeStatus:
                 "last_cut_records": self._last_records if self._cuts else None,
                 "last_cut_seconds": known(self._last_seconds, 3),
                 "views_behind": dict(cut.views_behind) if cut else {},
+                "iceberg_cut": self._iceberg[0] if self._iceberg else None,
+                "iceberg_behind": self._iceberg[1] if self._iceberg else "",
             }
 
     def _now_at(self, cut: PublishedCut) -> None:

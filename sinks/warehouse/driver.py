@@ -8,7 +8,7 @@ The steps of a cut (the numbers are also in `LakeDriver._apply`):
 4. Views whose inputs changed are computed, each after the views it reads.
 5. The fence is checked: another driver may have taken over. Everything before this step may safely be done twice.
 6. The manifest is published, and readers see all tables move together.
-7. Published views follow in their topics.
+7. Published views follow in their topics, and Iceberg metadata follows.
 
 A driver is unusable after any error. The caller creates a new one, which finds `pending` and repeats the cut.
 """
@@ -37,7 +37,7 @@ from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.cut_position import START, CutPosition, Partition
 from sinks.warehouse.lake.layout import is_beside, split_beside
-from sinks.warehouse.lake.manifest import Pending, Repair, TableState
+from sinks.warehouse.lake.manifest import Manifest, Pending, Repair, TableState
 from sinks.warehouse.lake.old_sums import drop_old_sums
 from sinks.warehouse.lake.restore_check import check_newest
 from sinks.warehouse.lake_observer import published_cut
@@ -176,7 +176,7 @@ class LakeDriver:
         """Finish an interrupted cut with the range that it began with."""
         parts, pending = self._parts, self._parts.store.pending()
         if self._manifest is not None:
-            self._views.publish(self._manifest)  # the previous driver may have stopped before this
+            self._follow(self._manifest)  # the previous driver may have stopped before this
             drop_old_sums(self._manifest, parts.committer)
         if pending is None:
             if self._manifest is not None:
@@ -233,9 +233,17 @@ class LakeDriver:
         if parts.spans is not None:
             took = began_s, began_s + took_s
             parts.spans.published(self._manifest, self._views.took, after=after, records=span.records, took=took)
-        self._views.publish(self._manifest)  # 7
+        self._follow(self._manifest)  # 7
         if pending.cut % _PRUNE_EVERY == 0:
             self._forget_old()
+
+    def _follow(self, manifest: Manifest) -> None:
+        """Bring what follows the manifest up to it."""
+        self._views.publish(manifest)
+        iceberg = self._parts.iceberg
+        if iceberg is not None:
+            behind = iceberg.follow(manifest)
+            self._parts.observer.iceberg(iceberg.cut, behind)
 
     def _write(self, work: _Work, commit: CutCommit) -> dict[str, tuple[str, ...]]:
         """Bring tables and views to the end of the cut. Returns the tables written, with their sort columns."""
@@ -439,6 +447,11 @@ class LakeDriver:
             return
         published = {} if self._parts.topics is None else self._parts.topics.needed()
         needed = store.needed()
+        if self._parts.iceberg is not None:
+            kept = store.cuts()
+            self._parts.iceberg.expire(kept)
+            for table, versions in self._parts.iceberg.needed(kept).items():
+                published.setdefault(table, set()).update(versions)
         for table, versions in needed.items():
             committer.vacuum(table, versions | published.get(table, set()))
         left = {table for table in pruned.tables | self._left if layout.is_view(table)} - needed.keys()

@@ -27,6 +27,9 @@ class LakeObserver(Protocol):
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
         """A cut of `records` became visible to readers, `took_s` after it began."""
 
+    def iceberg(self, cut: int, behind: str) -> None:
+        """Iceberg readers see this cut (0: none); `behind` is what they miss, "" if nothing."""
+
 
 class Unobserved:
     """An observer that does nothing."""
@@ -41,6 +44,9 @@ class Unobserved:
         """See `LakeObserver`."""
 
     def published(self, cut: PublishedCut, *, records: int, took_s: float) -> None:
+        """See `LakeObserver`."""
+
+    def iceberg(self, cut: int, behind: str) -> None:
         """See `LakeObserver`."""
 
 

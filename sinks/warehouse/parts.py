@@ -24,6 +24,8 @@ from sinks.warehouse.views.generations import TextStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sinks.warehouse.iceberg.follower import IcebergFollower
+
 
 @dataclass(slots=True, kw_only=True)
 class LakeParts:
@@ -48,6 +50,7 @@ class LakeParts:
     clock: Clock
     texts: TextStore
     topics: ViewTopics | None = None
+    iceberg: IcebergFollower | None = None
     observer: LakeObserver = field(default_factory=Unobserved)
     spans: CutSpans | None = None
     keep_spark: Callable[[], object] = lambda: None

@@ -51,6 +51,8 @@ from sinks.warehouse.warm_up import warm_up
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sinks.warehouse.iceberg.follower import IcebergFollower
+
 _LOCK_FILE: Final = "lock"
 
 
@@ -68,6 +70,7 @@ def start(
     observer = observer or Unobserved()
     settings = lake_of(config, sink)
     location = Location.configured(settings)
+    iceberg = _iceberg(location) if settings.iceberg else None  # before Spark: its package may be missing
     with ExitStack() as closing:
         if location.folder is not None:
             closing.enter_context(_locked(location.folder))
@@ -111,6 +114,7 @@ def start(
                 refused=files.refused,
                 texts=TextStore(location),
                 topics=_view_topics(config, sink, reader, fence, location, spark),
+                iceberg=iceberg,
                 clock=clock,
                 observer=observer,
                 spans=None if tracing is None else CutSpans(tracing),
@@ -119,6 +123,13 @@ def start(
             )
         )
     raise AssertionError("unreachable")
+
+
+def _iceberg(location: Location) -> IcebergFollower:
+    # Imported late: pyiceberg is in an extra of its own.
+    from sinks.warehouse.iceberg.follower import IcebergFollower
+
+    return IcebergFollower(location)
 
 
 def _view_topics(

@@ -12,6 +12,7 @@ from typing import Final
 from cdc.model.topic_names import data_topic, escape
 
 CUTS_FOLDER: Final = "_cuts"
+ICEBERG_FOLDER: Final = "_iceberg"
 CURRENT_FILE: Final = "current.json"
 PENDING_FILE: Final = "pending.json"
 BESIDE: Final = "~"

@@ -435,14 +435,14 @@ def check_owner(current: Manifest | None, name: str, location: Location) -> None
         )
 
 
-def disk_of(location: Location) -> Disk:
-    """Return the storage of a lake's manifests."""
+def disk_of(location: Location, folder: str = layout.CUTS_FOLDER) -> Disk:
+    """Return the storage of a lake's manifests, or of the small files in another folder of it."""
     if location.folder is not None:
-        return LocalDisk(location.folder / layout.CUTS_FOLDER)
+        return LocalDisk(location.folder / folder)
     # Imported late: reading a lake in a folder needs no deltalake.
     from sinks.warehouse.lake.object_disk import ObjectDisk
 
-    return ObjectDisk(location, layout.CUTS_FOLDER)
+    return ObjectDisk(location, folder)
 
 
 def encode(record: Manifest | Pending) -> bytes:

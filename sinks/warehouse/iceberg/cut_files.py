@@ -1,0 +1,97 @@
+"""Stores which Iceberg snapshots belong to a cut, so that a reader of several tables sees one cut.
+
+The files in ``<lake>/_iceberg`` are JSON on one line, one for each cut that Iceberg readers can read, and a copy of the
+newest one as ``current.json``. They are written after the metadata of all tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from cdc.errors import LakeDamaged
+from sinks.warehouse.lake import layout
+from sinks.warehouse.lake.local_disk import Disk
+
+_VERSION: Final = 1
+_Number = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class IcebergTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table at a cut.
+
+    Attributes:
+        location: of the Iceberg table, whose ``metadata`` folder has ``version-hint.text``.
+        metadata: the newest metadata file when the cut was written. A few newer ones later it is deleted.
+        snapshot: the id of the snapshot, which is the cut that last changed the table.
+        table: path of the Delta table below the lake.
+        version: of the Delta table.
+    """
+
+    location: str
+    metadata: str
+    snapshot: _Number
+    table: str
+    version: int
+
+
+class IcebergCut(msgspec.Struct, frozen=True, kw_only=True):
+    """A cut of the lake as Iceberg readers see it.
+
+    Attributes:
+        cut: its number.
+        lsn: where it ends.
+        tables: ``mirror/<schema>.<table>``, ``views/<view>`` ... -> the table.
+        left_out: name of a table that Iceberg cannot represent -> why.
+    """
+
+    version: int = _VERSION
+    cut: _Number
+    lsn: str
+    tables: dict[str, IcebergTable]
+    left_out: Mapping[str, str] = {}
+
+
+class IcebergCuts:
+    """The folder of these files. One writer."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def current(self) -> IcebergCut | None:
+        """Return the newest cut; None before the first. Raises LakeDamaged."""
+        return self._read(layout.CURRENT_FILE)
+
+    def at(self, cut: int) -> IcebergCut | None:
+        """Return a cut; None if it has no file. Raises LakeDamaged."""
+        return self._read(layout.cut_file(cut))
+
+    def cuts(self) -> list[int]:
+        """Return the cuts that have a file, ascending."""
+        return sorted(cut for cut in map(layout.cut_of, self._disk.names()) if cut is not None)
+
+    def publish(self, cut: IcebergCut) -> None:
+        """Make a cut the newest one, or replace it."""
+        data = msgspec.json.encode(cut) + b"\n"
+        self._disk.replace(layout.cut_file(cut.cut), data)
+        self._disk.replace(layout.CURRENT_FILE, data)
+
+    def remove(self, cut: int) -> None:
+        """Remove the file of a cut."""
+        self._disk.remove(layout.cut_file(cut))
+
+    def _read(self, name: str) -> IcebergCut | None:
+        data = self._disk.read(name)
+        try:
+            found = None if data is None else msgspec.json.decode(data, type=IcebergCut)
+        except msgspec.MsgspecError as error:
+            raise LakeDamaged(
+                f"{layout.ICEBERG_FOLDER}/{name} is corrupt: {error}",
+                hint=f"delete the folder {layout.ICEBERG_FOLDER} of the lake; the next cut writes it again",
+                file=name,
+            ) from error
+        if found is not None and found.version != _VERSION:
+            raise LakeDamaged.of_newer_release(name, found.version, _VERSION, file=name, version=found.version)
+        return found
