@@ -1,4 +1,4 @@
-"""Brings Iceberg metadata up to the manifest after each cut. The lake never waits for it and never fails with it.
+"""Brings Iceberg metadata up to the manifest after each cut. If that fails, the lake continues without it.
 
 The order, which no crash can break:
 

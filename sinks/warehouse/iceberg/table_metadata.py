@@ -15,11 +15,14 @@ interrupted one. The number of a snapshot is that of its cut. Data files are tho
 from __future__ import annotations
 
 import uuid
+import zlib
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -52,6 +55,11 @@ _MAPPING: Final = "schema.name-mapping.default"
 _PARTITION_FIELD: Final = 1000  # where Iceberg's own writers begin
 _METADATA_FILES_MAX: Final = 20  # older than the newest; a reader needs the one it was told for a moment only
 _COMPRESSION: Final = "deflate"
+# Its decoder has no errors of its own: SystemError is a negative length, MemoryError a very large one.
+_DAMAGED: Final = (
+    *(ValidationError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, zlib.error),
+    *(SystemError, MemoryError, AssertionError),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +112,9 @@ class TableFiles:
 
     def load(self, metadata: str) -> TableMetadata:
         """Read a metadata file. Raises FileNotFoundError, ValueError."""
-        return FromInputFile.table_metadata(self._files.new_input(metadata))
+        with _naming_damage(metadata):
+            return FromInputFile.table_metadata(self._files.new_input(metadata))
+        raise AssertionError("unreachable")
 
     def add(self, stamp: Stamp, version: TableVersion, base: TableMetadata | None, at: str | None) -> str:
         """Write a snapshot with the files of a version. Returns the location of the new metadata file.
@@ -252,9 +262,19 @@ class TableFiles:
         return writer.to_manifest_file(), counts
 
     def _live(self, snapshot: Snapshot) -> Iterator[tuple[str, ManifestEntry]]:
-        for manifest in read_manifest_list(self._files.new_input(snapshot.manifest_list)):
-            for entry in manifest.fetch_manifest_entry(self._files):
-                yield entry.data_file.file_path, entry
+        with _naming_damage(snapshot.manifest_list):
+            for manifest in list(read_manifest_list(self._files.new_input(snapshot.manifest_list))):
+                for entry in manifest.fetch_manifest_entry(self._files):
+                    yield entry.data_file.file_path, entry
+
+
+@contextmanager
+def _naming_damage(location: str) -> Iterator[None]:
+    """Raise ValueError for whatever pyiceberg raises on bytes that are not those of the file."""
+    try:
+        yield
+    except _DAMAGED as error:
+        raise ValueError(f"{location} is corrupt: {type(error).__name__}") from error
 
 
 def _schema(version: TableVersion, ids: FieldIds, base: TableMetadata | None) -> Schema:
