@@ -19,7 +19,7 @@ from cdc.artifacts.machine import Machine
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Config, Warehouse
 from cdc.config.sink_kinds import lake_of
-from cdc.errors import LakeUnready
+from cdc.errors import ConfigError, LakeUnready
 from cdc.kafka.log_reader import LogReader
 from cdc.model.topic_names import cuts_topic, sink_group
 from cdc.publish.topic_rules import message_bytes_max
@@ -126,9 +126,15 @@ def start(
 
 
 def _iceberg(location: Location) -> IcebergFollower:
-    # Imported late: pyiceberg is in an extra of its own.
-    from sinks.warehouse.iceberg.follower import IcebergFollower
-
+    """Raises ConfigError without pyiceberg, which is in an extra of its own."""
+    try:
+        from sinks.warehouse.iceberg.follower import IcebergFollower
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"`iceberg` is on, but the package {error.name!r} is not installed",
+            hint="it is part of the extra 'iceberg'",
+            command="pip install 'tailrace[capture,warehouse,iceberg]'",
+        ) from error
     return IcebergFollower(location)
 
 

@@ -164,7 +164,7 @@ def test_history_is_read_though_only_some_of_its_files_come_from_a_merge(locatio
         (versions_rows((2, "b", 2, None)), none),
         (versions_rows((1, "c", 3, None)), closing(3, 1)),
     ):
-        base, cut = (versions or [None])[-1], len(versions) + 1
+        base, cut = versions[-1] if versions else None, len(versions) + 1
         versions.append(committer.close_and_append(H, closes, rows, ["k"], base=base, txn=txn(cut, "history")))
         lake.tables[H] = TableState(version=versions[-1], schema_id="00000000")
         assert follower.follow(lake.publish()) == ""
@@ -224,7 +224,7 @@ def test_lake_that_was_interrupted_or_behind_continues_with_a_later_cut(tmp_path
         assert reader.differs(reader.cut(1), tables_of(first)) == ""
 
 
-def _expiring(where: Path) -> tuple[SmallLake, list[Manifest]]:
+def _expiring(where: Path | Location) -> tuple[SmallLake, list[Manifest]]:
     """Six cuts, of which a mirror changes in each, a history in the first, and a view is there for two."""
     lake = SmallLake(where)
     follower, manifests = IcebergFollower(lake.location), []
@@ -262,8 +262,9 @@ def test_expired_cuts_leave_no_file_and_kept_ones_stay_exact_however_often_it_is
             assert reader.differs(reader.cut(kept), tables_of(manifests[kept - 1])) == "", f"after {steps[at]}"
 
 
-def test_vacuum_keeps_what_iceberg_readers_still_find(tmp_path: Path) -> None:
-    lake, manifests = _expiring(tmp_path / "lake")
+@everywhere
+def test_vacuum_keeps_what_iceberg_readers_still_find(location: Location) -> None:
+    lake, manifests = _expiring(location)
     follower, reader = IcebergFollower(lake.location), IcebergReader(lake.location)
     lake.write(T, kv({9: "newest"}), mode="overwrite")
     lake.publish()  # Iceberg does not follow

@@ -80,7 +80,10 @@ class FieldIds:
 
     def _fields(self, path: Path) -> list[MappedField]:
         below = (one for one in self._ids if one[:-1] == path)
-        return [MappedField(field_id=self._ids[one], names=[one[-1]], fields=self._fields(one)) for one in below]
+        return [
+            MappedField.model_validate({"field-id": self._ids[one], "names": [one[-1]], "fields": self._fields(one)})
+            for one in below
+        ]
 
 
 def schema_of(columns: Mapping[str, Any], ids: FieldIds, schema_id: int) -> Schema:

@@ -35,7 +35,7 @@ from sinks.warehouse.lake.manifest import disk_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.metadata import TableMetadataV2
 
     from sinks.warehouse.lake.local_disk import Disk
     from sinks.warehouse.lake.location import Location
@@ -137,7 +137,7 @@ class IcebergFollower:
         self, table: str, found: TableVersion, stamp: Stamp, known: IcebergTable | None, version: int
     ) -> IcebergTable:
         files = self._files(table)
-        base: TableMetadata | None = None
+        base: TableMetadataV2 | None = None
         try:
             base = None if known is None else files.load(known.metadata)
             metadata = files.add(stamp, found, base, None if known is None else known.metadata)

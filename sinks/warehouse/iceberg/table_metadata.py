@@ -36,7 +36,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.serializers import FromInputFile, ToOutputFile
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import IdentityTransform
@@ -53,7 +53,7 @@ _FORMAT: Final = 2
 _HINT: Final = "version-hint.text"
 _MAPPING: Final = "schema.name-mapping.default"
 _PARTITION_FIELD: Final = 1000  # where Iceberg's own writers begin
-_METADATA_FILES_MAX: Final = 20  # older than the newest; a reader needs the one it was told for a moment only
+_METADATA_FILES_MAX: Final = 20  # besides the newest; a reader opens the one that a cut names at once
 _COMPRESSION: Final = "deflate"
 # Its decoder has no errors of its own: SystemError is a negative length, MemoryError a very large one.
 _DAMAGED: Final = (
@@ -110,13 +110,15 @@ class TableFiles:
         self._files = files
         self._location = location
 
-    def load(self, metadata: str) -> TableMetadata:
-        """Read a metadata file. Raises FileNotFoundError, ValueError."""
+    def load(self, metadata: str) -> TableMetadataV2:
+        """Read a metadata file. Raises FileNotFoundError, ValueError if it is damaged."""
         with _naming_damage(metadata):
-            return FromInputFile.table_metadata(self._files.new_input(metadata))
-        raise AssertionError("unreachable")
+            found = FromInputFile.table_metadata(self._files.new_input(metadata))
+            if not isinstance(found, TableMetadataV2):
+                raise TypeError(f"format version {found.format_version} rather than {_FORMAT}")
+        return found
 
-    def add(self, stamp: Stamp, version: TableVersion, base: TableMetadata | None, at: str | None) -> str:
+    def add(self, stamp: Stamp, version: TableVersion, base: TableMetadataV2 | None, at: str | None) -> str:
         """Write a snapshot with the files of a version. Returns the location of the new metadata file.
 
         Args:
@@ -184,7 +186,7 @@ class TableFiles:
         )
         return self._write(metadata, stamp.cut, base, at)
 
-    def expire(self, cut: int, kept: Collection[int], base: TableMetadata, at: str) -> str:
+    def expire(self, cut: int, kept: Collection[int], base: TableMetadataV2, at: str) -> str:
         """Remove the snapshots that no kept cut shows. Returns the location of the metadata, a new one if it changed.
 
         The avro files go first: if that is interrupted, the next call finds the same snapshots in the metadata.
@@ -216,7 +218,7 @@ class TableFiles:
         for name in sorted(self._files.disk.names()):
             self._files.disk.remove(name)
 
-    def _write(self, metadata: TableMetadata, cut: int, base: TableMetadata | None, at: str | None) -> str:
+    def _write(self, metadata: TableMetadataV2, cut: int, base: TableMetadataV2 | None, at: str | None) -> str:
         location = self._files.location(f"v{cut}.metadata.json")
         log = [] if base is None else list(base.metadata_log)
         if base is not None and at is not None and at != location:
@@ -277,7 +279,7 @@ def _naming_damage(location: str) -> Iterator[None]:
         raise ValueError(f"{location} is corrupt: {type(error).__name__}") from error
 
 
-def _schema(version: TableVersion, ids: FieldIds, base: TableMetadata | None) -> Schema:
+def _schema(version: TableVersion, ids: FieldIds, base: TableMetadataV2 | None) -> Schema:
     """Return the version's schema: one that the table has, or a new one."""
     known = [] if base is None else base.schemas
     number = max((schema.schema_id for schema in known), default=-1) + 1

@@ -109,6 +109,17 @@ def test_lake_that_waits_for_a_repair_says_for_which_tables_until_its_next_cut()
     assert watched.status.snapshot()["state"] == "RUNNING"
 
 
+def test_status_shows_what_iceberg_readers_miss() -> None:
+    watched = Watched()
+    off = watched.status.snapshot()
+
+    watched.status.iceberg(3, "Iceberg is at cut 3: the disk is full")
+
+    assert (off["iceberg_cut"], off["iceberg_behind"]) == (None, "")
+    document = watched.status.snapshot()
+    assert (document["iceberg_cut"], document["iceberg_behind"]) == (3, "Iceberg is at cut 3: the disk is full")
+
+
 def test_age_of_the_newest_cut_grows_until_the_next_one() -> None:
     watched = Watched()
     before = watched.metric("cdc_sink_cut_age_seconds")
