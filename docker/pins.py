@@ -3,8 +3,8 @@
     python docker/pins.py
 
 `requirements.txt` has the packages for `tailrace[capture,avro,outbox,otel,search,cache]`, `requirements-full.txt` those
-that `tailrace[warehouse,charts]` adds, `requirements-build.txt` those for building the wheel. constraints.txt has more
-than an image needs (test tools, local servers). A test fails if the lists are out of date.
+that `tailrace[warehouse,iceberg,charts]` adds, `requirements-build.txt` those for building the wheel. constraints.txt
+has more than an image needs (test tools, local servers). A test fails if the lists are out of date.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docker"
 _IMAGE: Final = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux"}
 _CAPTURE: Final = ("capture", "avro", "outbox", "otel", "search", "cache")
-_FULL: Final = ("warehouse", "charts")
+_FULL: Final = ("warehouse", "iceberg", "charts")
 _NOTICE: Final = "# Written by docker/pins.py from constraints.txt; run it again when that changes.\n"
 
 

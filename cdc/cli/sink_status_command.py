@@ -157,6 +157,10 @@ def notes(one: dict[str, Any]) -> list[str]:
     found += [output.plain(f"view {name} is behind: {why}") for name, why in list(behind.items())[:_VIEWS_SHOWN_MAX]]
     if len(behind) > _VIEWS_SHOWN_MAX:
         found.append(f"{len(behind) - _VIEWS_SHOWN_MAX} more views are behind: cdc views list")
+    if one.get("iceberg_cut") is not None and one["iceberg_cut"] < (one.get("cut") or 0) - 1:  # it follows each cut
+        found.append(
+            f"Iceberg readers are at cut {one['iceberg_cut']} of {one['cut']}; see iceberg_behind in the sink's log"
+        )
     return found
 
 

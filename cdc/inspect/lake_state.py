@@ -31,6 +31,7 @@ def lake_document(settings: Warehouse) -> dict[str, Any]:
         "tables": len(current.tables) if current else 0,
         "views": len(current.views) if current else 0,
         "views_behind": behind_of(current),
+        **({"iceberg_cut": _iceberg_cut(settings)} if settings.iceberg else {}),
     }
 
 
@@ -44,6 +45,17 @@ def behind_of(current: Manifest | None) -> dict[str, str]:
     from sinks.warehouse.lake_observer import published_cut
 
     return {} if current is None else dict(published_cut(current).views_behind)
+
+
+def _iceberg_cut(settings: Warehouse) -> int:
+    """Return the cut that Iceberg readers see; 0 if there is none."""
+    from sinks.warehouse.iceberg.cut_files import IcebergCuts
+    from sinks.warehouse.lake.layout import ICEBERG_FOLDER
+    from sinks.warehouse.lake.location import Location
+    from sinks.warehouse.lake.manifest import disk_of
+
+    current = IcebergCuts(disk_of(Location.configured(settings), ICEBERG_FOLDER)).current()
+    return current.cut if current else 0
 
 
 def time_text(us: int) -> str:

@@ -325,6 +325,21 @@ def test_damaged_metadata_of_a_table_is_written_again(tmp_path: Path) -> None:
             assert reader.differs(reader.cut(), tables_of(second)) == "", f"{damaged} as {content!r}"
 
 
+def test_damaged_files_of_cuts_stop_neither_readers_nor_vacuum(tmp_path: Path) -> None:
+    for damaged in ("current.json", "000000000006.json", "000000000001.json"):
+        lake, manifests = _expiring(tmp_path / damaged)
+        (lake.path / "_iceberg" / damaged).write_bytes(b'{"cut": 1, ')
+        lake.write(T, kv({9: "newest"}))
+        seventh = lake.publish()
+        follower, reader = IcebergFollower(lake.location), IcebergReader(lake.location)
+
+        assert follower.follow(seventh) == ""
+        follower.expire([5, 7])
+        assert follower.needed([5, 7]) == {}
+        assert reader.differs(reader.cut(), tables_of(seventh)) == "", damaged
+        assert reader.differs(reader.cut(5), tables_of(manifests[4])) == "", damaged
+
+
 def test_view_keeps_its_snapshots_while_another_version_of_it_is_active(location: Location) -> None:
     lake, follower, reader = SmallLake(location), IcebergFollower(location), IcebergReader(location)
     manifests: list[Manifest] = []

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import msgspec
 
 from cdc.errors import LakeDamaged
+from cdc.telemetry import log
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.local_disk import Disk
 
@@ -61,11 +62,12 @@ class IcebergCuts:
         self._disk = disk
 
     def current(self) -> IcebergCut | None:
-        """Return the newest cut; None before the first. Raises LakeDamaged."""
-        return self._read(layout.CURRENT_FILE)
+        """Return the newest cut with an intact file; None without any. Raises LakeDamaged for a newer release's."""
+        found = self._read(layout.CURRENT_FILE)
+        return found or next(filter(None, map(self.at, reversed(self.cuts()))), None)
 
     def at(self, cut: int) -> IcebergCut | None:
-        """Return a cut; None if it has no file. Raises LakeDamaged."""
+        """Return a cut; None without an intact file. Raises LakeDamaged for a newer release's."""
         return self._read(layout.cut_file(cut))
 
     def cuts(self) -> list[int]:
@@ -87,11 +89,8 @@ class IcebergCuts:
         try:
             found = None if data is None else msgspec.json.decode(data, type=IcebergCut)
         except msgspec.MsgspecError as error:
-            raise LakeDamaged(
-                f"{layout.ICEBERG_FOLDER}/{name} is corrupt: {error}",
-                hint=f"delete the folder {layout.ICEBERG_FOLDER} of the lake; the next cut writes it again",
-                file=name,
-            ) from error
+            log.get().warning("iceberg_cut_damaged", file=name, reason=str(error))
+            return None
         if found is not None and found.version != _VERSION:
             raise LakeDamaged.of_newer_release(name, found.version, _VERSION, file=name, version=found.version)
         return found
