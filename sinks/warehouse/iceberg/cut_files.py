@@ -43,13 +43,14 @@ class IcebergCut(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cut: its number.
-        lsn: where it ends.
+        epoch, lsn: where it ends; a repair of the log begins a new epoch, whose LSNs may be lower.
         tables: ``mirror/<schema>.<table>``, ``views/<view>`` ... -> the table.
         left_out: name of a table that Iceberg cannot represent -> why.
     """
 
     version: int = _VERSION
     cut: _Number
+    epoch: int
     lsn: str
     tables: dict[str, IcebergTable]
     left_out: Mapping[str, str] = {}

@@ -129,7 +129,7 @@ class IcebergFollower:
                 tables[name] = self._table(table, _read(self._location, table, found), stamp, known, version)
             except _NOT_REPRESENTED as error:
                 left_out[name] = str(error)
-        cut = IcebergCut(cut=manifest.cut, lsn=lsn, tables=tables, left_out=left_out)
+        cut = IcebergCut(cut=manifest.cut, epoch=manifest.position.epoch, lsn=lsn, tables=tables, left_out=left_out)
         self._cuts.publish(cut)
         self._last = cut
 

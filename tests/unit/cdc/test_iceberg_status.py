@@ -30,7 +30,7 @@ def test_old_cut_of_iceberg_readers_is_named_and_one_under_way_is_not(
     for _ in range(3):
         lake.publish()
     before = lake_document(settings)
-    IcebergCuts(LocalDisk(tmp_path / "_iceberg")).publish(IcebergCut(cut=published, lsn="0/100", tables={}))
+    IcebergCuts(LocalDisk(tmp_path / "_iceberg")).publish(IcebergCut(cut=published, epoch=1, lsn="0/100", tables={}))
 
     assert before["iceberg_cut"] == 0
     assert notes(_RUNS | lake_document(settings)) == shown
