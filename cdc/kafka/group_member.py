@@ -21,6 +21,7 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
 from cdc.errors import BrokerUnreachable, MemberDropped, ProducerFenced, SinkGap, TailraceError, TopicMissing
 from cdc.kafka import client_options
+from cdc.kafka.bounded_call import within
 from cdc.kafka.callbacks import callbacks
 from cdc.kafka.client_errors import TRUNCATED, T, attempt, guarded, kafka_error_in, translate
 from cdc.kafka.client_events import ClientEvents
@@ -33,7 +34,10 @@ from cdc.model.log_record import LogRecord
 FETCH_AHEAD_BYTES: Final = 8 << 20  # fetched and not polled yet; the runner buffers more, within its own limits
 BATCH_RECORDS_MAX: Final = 2_000
 ASK_S: Final = 30.0  # for offset requests during an assignment
-CLOSE_S: Final = 10.0
+COMMIT_S: Final = 60.0
+"""A commit waits for a coordinator for `session.timeout.ms`, 45 s by default. librdkafka 2.16 sometimes never returns
+from one after a restart of Kafka (`rd_kafka_commit_queue`, seen on 2026-11-29 at the ninth of several restarts)."""
+
 DISTURBED_S: Final = 90.0
 """Within this time after a failed connection or session timeout, a refused instance id does not prove a rival."""
 
@@ -98,8 +102,11 @@ class GroupConsumer:
         instance: str = "",
         clock: Clock | None = None,
         ahead_bytes: int = FETCH_AHEAD_BYTES,
+        commit_s: float = COMMIT_S,
     ) -> None:
         """Makes no connection yet. `instance` is the group.instance.id (static membership), empty for none.
+
+        After a commit that takes longer than `commit_s`, this consumer cannot be used again.
 
         Raises ConfigError for options that librdkafka does not accept.
         """
@@ -109,6 +116,9 @@ class GroupConsumer:
         self._servers = kafka.bootstrap
         self._group = group
         self._failure: TailraceError | None = None
+        self._commit_s = commit_s
+        self._hangs = False
+        self._in_callback = False
         self._instance = instance
         self._topics: list[str] = []
         self._mine: set[TopicPartition] = set()
@@ -147,6 +157,8 @@ class GroupConsumer:
         id, BrokerRefused, TopicMismatch, and errors of the membership.
         """
         doing = "read records"
+        if self._hangs:
+            raise self._hanging(doing)
         polled = PollResult([], {})
         first = self._call(doing, lambda: self._consumer.poll(wait_s))
         self._raise_failure()
@@ -166,7 +178,7 @@ class GroupConsumer:
         """Commit offsets with their metadata. Returns False while the group rebalances.
 
         Then the commit may have had no effect, and partitions may belong to other members already. Raises
-        BrokerUnreachable, BrokerRefused, ProducerFenced.
+        BrokerUnreachable, BrokerRefused, ProducerFenced, and MemberDropped if the client hangs.
         """
         if not positions:
             return True
@@ -174,14 +186,21 @@ class GroupConsumer:
             PartitionOffset(topic, partition, offset, metadata)
             for (topic, partition), (offset, metadata) in positions.items()
         ]
-        answer, error = attempt(lambda: self._consumer.commit(offsets=wanted, asynchronous=False))
+        doing = "commit offsets"
+        if self._hangs:
+            raise self._hanging(doing)
+        done = self._bounded(lambda: self._consumer.commit(offsets=wanted, asynchronous=False))
+        if done is None:
+            self._hangs = True
+            raise self._hanging(doing)
+        answer, error = done
         errors = [error] if error is not None else [one.error for one in answer or [] if one.error is not None]
         if not errors:
             return True
         kafka_error = kafka_error_in(errors[0])
         if kafka_error is not None and kafka_error.name() in _GONE:
             return False
-        raise self._error(errors[0], "commit offsets")
+        raise self._error(errors[0], doing)
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
         """Stop fetching these partitions; records that were fetched and not returned are fetched again later."""
@@ -232,16 +251,20 @@ class GroupConsumer:
         return found
 
     def close(self) -> None:
-        """Leave the group, which revokes its partitions. May be called twice."""
-        attempt(self._consumer.close)
+        """Leave the group, which revokes its partitions. May be called twice. A client that hangs is abandoned."""
+        if not self._hangs:
+            attempt(self._consumer.close)
 
     def _on_assign(self, consumer: Consumer, partitions: list[PartitionOffset]) -> None:
         places = [(one.topic, one.partition) for one in partitions]
         starts: Mapping[TopicPartition, int] = {}
+        self._in_callback = True
         try:
             starts = self._membership.assigned(self._begins(consumer, places))
         except TailraceError as error:
             self._failure = error
+        finally:
+            self._in_callback = False
         # The callback must assign: otherwise the client assigns by itself, at offsets of its own choice.
         wanted = [PartitionOffset(*place, starts[place]) for place in places if place in starts]
         _, refused = attempt(lambda: consumer.incremental_assign(wanted))
@@ -260,10 +283,13 @@ class GroupConsumer:
         self, consumer: Consumer, partitions: list[PartitionOffset], tell: Callable[[Sequence[TopicPartition]], None]
     ) -> None:
         places = [(one.topic, one.partition) for one in partitions]
+        self._in_callback = True
         try:
             tell([place for place in places if place in self._mine])
         except TailraceError as error:
             self._failure = self._failure or error
+        finally:
+            self._in_callback = False
         paused = [PartitionOffset(*place) for place in places if place in self._paused]
         if paused:
             attempt(lambda: consumer.resume(paused))  # librdkafka remembers a pause across assignments
@@ -343,6 +369,22 @@ class GroupConsumer:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    def _bounded(self, call: Callable[[], T]) -> tuple[T, None] | tuple[None, object] | None:
+        """Run a call that may never return. Returns None after the limit, else what `attempt` returns.
+
+        In a callback of the client the call has no limit: the client waits for its callback, and a call from another
+        thread waits for the client.
+        """
+        if self._in_callback:
+            return attempt(call)
+        return within(self._commit_s, lambda: attempt(call))
+
+    def _hanging(self, doing: str) -> TailraceError:
+        return MemberDropped(
+            f"cannot {doing}: the Kafka client did not return from a commit within {self._commit_s:g} s",
+            hint="no action is required: a new client joins group " + self._group,
+        )
 
     def _call(self, doing: str, call: Callable[[], T]) -> T:
         return guarded(call, lambda error: self._error(error, doing))

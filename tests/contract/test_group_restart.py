@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cdc.errors import BrokerUnreachable
-from cdc.kafka.group_member import CommittedOffset
+from cdc.errors import BrokerUnreachable, MemberDropped
+from cdc.kafka.group_member import CommittedOffset, GroupConsumer, PartitionStart
 from cdc.kafka.group_offsets import GroupAdmin, GroupAssignmentReader, GroupOffsets
-from tests.contract.kafka_clients import create_topic, settings_of
+from tests.contract.kafka_clients import create_topic, producing, publish, rows, settings_of, values
 from tests.fixtures.servers.background_thread import beside
 from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cdc.kafka.cluster_facts import TopicPartition
     from tests.fixtures.servers.running_servers import MakeStack
 
 GROUP = "restarted"
@@ -48,3 +51,45 @@ def test_questions_about_a_group_are_answered_after_every_restart_of_the_broker(
         assert admin.committed(GROUP, [place]) == {place: offset}
         assert admin.members(GROUP) == set()
         until(lambda: dealing.look() is not None, "the coordinator says who has which partitions")
+
+
+class Resumed:
+    """A membership that reads each partition from its committed offset on."""
+
+    def assigned(self, places: Mapping[TopicPartition, PartitionStart]) -> Mapping[TopicPartition, int]:
+        return {place: start.committed.offset if start.committed else start.low for place, start in places.items()}
+
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
+        """Nothing is under way."""
+
+    def lost(self, places: Sequence[TopicPartition]) -> None:
+        """Nothing is under way."""
+
+
+def test_commit_that_does_not_return_gives_the_consumer_up_and_its_successor_continues(make_stack: MakeStack) -> None:
+    broker = make_stack("kafka").kafka
+    kafka, place = settings_of(broker), (create_topic(broker, "t"), 0)
+    with producing(broker, "x") as producer:
+        publish(producer, *place, rows("1", "2"))
+    hanging = GroupConsumer(kafka, GROUP, Resumed(), instance="a", commit_s=1.0)
+    hanging.subscribe(["t"])
+    until(lambda: hanging.poll(0.1).records, "it reads")
+    assert hanging.commit({place: (1, "")})
+
+    broker.pause()
+    with pytest.raises(MemberDropped, match="did not return from a commit within 1 s"):
+        hanging.commit({place: (2, "")})
+    with pytest.raises(MemberDropped):
+        hanging.commit({place: (2, "")})
+    with pytest.raises(MemberDropped):
+        hanging.poll(0.1)
+    hanging.close()  # the broker is still silent: to leave the group would wait for it
+    broker.resume()
+    with producing(broker, "x") as producer:
+        publish(producer, *place, rows("3"))
+
+    with closing(GroupConsumer(kafka, GROUP, Resumed(), instance="a")) as successor:
+        successor.subscribe(["t"])
+        found = until(lambda: successor.poll(0.1).records, "its successor reads")
+    # Kafka may have carried out the commit after all.
+    assert values(found) in ([b"3"], [b"2", b"3"])
