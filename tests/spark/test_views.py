@@ -173,7 +173,8 @@ def test_tables_are_read_as_of_a_cut(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_changes_lie_between_two_lsns(spark: SparkSession, tmp_path: Path) -> None:
     lake = SmallLake(tmp_path)
-    lake.write("archive/shop.public.orders", pa.table({"_op": ["c", "u", "d"], "_commit_lsn": [0x10, 0x100, 0x1F0]}))
+    events = {"_op": ["c", "u", "d"], "_commit_lsn": [0x10, 0x100, 0x1F0], "_epoch": [1, 1, 1]}
+    lake.write("archive/shop.public.orders", pa.table(events))
     lake.publish()
     lake.publish(since_lsn=0x8)
 

@@ -34,7 +34,7 @@ from sinks.warehouse.delta.delta_table import (
 from sinks.warehouse.delta.deltars import DeltaRs, commit_actions, here
 from sinks.warehouse.delta.key_ranges import FileRange, ranges_of
 from sinks.warehouse.delta.merge import can_rewrite
-from sinks.warehouse.delta.packing import HOOKS, is_packed
+from sinks.warehouse.delta.packing import HOOKS, is_packed, packed
 from sinks.warehouse.delta.patch import is_keyable
 from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES, file_rows, removed
 from sinks.warehouse.delta.version_frame import frame_of
@@ -290,7 +290,11 @@ class SparkDelta(DeltaRs):
         """Write the rows of small files to few, open and closed versions of a history apart."""
         if opened is None:
             return
-        schema, is_history = columns_of(opened), OPEN in opened.metadata().partition_columns
+        partitions = opened.metadata().partition_columns
+        if partitions not in ([], [OPEN]):
+            packed((), opened, properties)  # executors write no such files
+            return
+        schema, is_history = columns_of(opened), OPEN in partitions
         ranges = ranges_of(opened, schema.names[0])
         small: list[tuple[FileRange, dict[str, str]]] = []
         for partition in ({OPEN: "true"}, {OPEN: "false"}) if is_history else ({},):
