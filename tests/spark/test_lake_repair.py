@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec import structs
 
-from cdc.config.settings import Kafka
-from cdc.kafka.log_reader import LogReader
 from sinks.warehouse.lake.manifest import ManifestStore
 from sinks.warehouse.lake_observer import Unobserved
-from sinks.warehouse.log.java_kafka_options import spark_options
 from sinks.warehouse.read.lake_reader import Lake
-from sinks.warehouse.verify.mirror_check import Verification, verify_mirrors
 from tests.faults.test_identity import restore
 from tests.fixtures.capture.repair_scenes import captured, repaired
 from tests.fixtures.capture.snapshot_waits import INITIAL, RACED, SMALL_CHUNKS, complete, racing
@@ -120,20 +116,6 @@ def _source(lake: LakeSite) -> dict[str, list[Row]]:
     return {table: lake.source_rows(table, columns) for table, columns in TABLES.items()}
 
 
-def _verified(lake: LakeSite, manifest: Manifest) -> dict[str, bool]:
-    kafka = Kafka(bootstrap=lake.capture.bootstrap)
-    wanted = Verification(
-        spark=lake.spark,
-        location=lake.location,
-        name=lake.capture.name,
-        kafka_options=lambda: spark_options(kafka),
-        tables=("*.*",),
-        types={},
-    )
-    with LogReader(kafka, client_id="verify") as reader:
-        return {report.table: report.ok for report in verify_mirrors(wanted, manifest, reader)}
-
-
 def _filled(lake: LakeSite) -> Daemon:
     """Tables with rows and their captured snapshots."""
     site = lake.capture
@@ -190,7 +172,7 @@ def test_lake_is_exact_after_a_gap_under_load_and_says_what_is_unknown(lake: Lak
 
     assert before.position.epoch == 1
     assert _differences(lake, manifest) == []
-    assert all(_verified(lake, manifest).values())
+    assert all(report.ok for report in lake.verified(manifest))
     assert lake.rows("mirror/public.gone", ["id"], manifest) == [(1,)], "a table that is not captured stays"
     (repair,) = manifest.repairs
     assert (repair.epoch, repair.known_to) == (1, before.end_lsn)
@@ -305,7 +287,7 @@ def test_lake_follows_a_restored_database_whose_lsns_went_back(
         (repair,) = manifest.repairs
         assert repair.resumes_at < known.end_lsn <= repair.known_to, "the test is of LSNs that go back"
         assert lake.differs("public.t", TABLES["public.t"]) == ""
-        assert all(_verified(lake, manifest).values())
+        assert all(report.ok for report in lake.verified(manifest))
         rows = lake.rows("history/public.t", ["_epoch", "_valid_from_lsn", "_valid_to_lsn"], manifest)
         assert all(begin < end <= repair.known_to for epoch, begin, end in rows if epoch == 1)
         assert sum(row[2] == repair.known_to for row in rows) == len(wanted)

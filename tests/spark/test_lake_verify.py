@@ -9,13 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as fn
 
-from cdc.config.settings import Kafka
-from cdc.kafka.log_reader import LogReader
 from sinks.warehouse.log import changes, span_batch
-from sinks.warehouse.log.java_kafka_options import spark_options
 from sinks.warehouse.log.lake_columns import lake_table
 from sinks.warehouse.verify.expected_rows import expected_rows
-from sinks.warehouse.verify.mirror_check import MirrorReport, Verification, verify_mirrors
 from tests.fixtures.lake.lake_events import ID, Events, column, rows_of, schema
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
 
@@ -151,21 +147,7 @@ def test_verify_finds_a_fault_of_the_drivers_fold(
     )
     lake.settle(daemon, driver)
 
-    (report,) = _verified(lake)
+    (report,) = lake.verified()
 
     found = {example["id"]: kind for kind, examples in report.examples.items() for example in examples}
     assert (found, report.ok, report.compared) == (wanted, not wanted, 2)
-
-
-def _verified(lake: LakeSite) -> list[MirrorReport]:
-    kafka = Kafka(bootstrap=lake.capture.bootstrap)
-    wanted = Verification(
-        spark=lake.spark,
-        location=lake.location,
-        name=lake.capture.name,
-        kafka_options=lambda: spark_options(kafka),
-        tables=("*.*",),
-        types={},
-    )
-    with LogReader(kafka, client_id=f"{lake.capture.name}.verify") as reader:
-        return verify_mirrors(wanted, lake.manifest(), reader)
