@@ -57,9 +57,10 @@ def replaced_rows(
         used.callback(free)
         homes, free = kept(_with_homes(found.groupBy(ROW).agg(fn.min(AT).alias(_FIRST)), files, ranges))
         used.callback(free)
-        same = [rows[quoted(name)].eqNullSafe(fn.col(ROW)[name]) for name in files.key]
-        row = fn.struct(*(rows[quoted(name)] for name in rows.columns)).alias(NEW)
-        placed, free = kept(rows.join(homes, reduce(and_, same)).select(row, ROW, _FIRST, HOME))
+        # As a struct, so that no column of the table can have the name of one of ours.
+        new = rows.select(fn.struct(*map(quoted, rows.columns)).alias(NEW))
+        same = [fn.col(NEW)[name].eqNullSafe(fn.col(ROW)[name]) for name in files.key]
+        placed, free = kept(new.join(homes, reduce(and_, same)).select(NEW, ROW, _FIRST, HOME))
         used.callback(free)
         return _written(found, homes, placed, files, ranges)
     raise AssertionError("unreachable")
