@@ -37,7 +37,7 @@ def _bag(rows: list[Row]) -> Counter[str]:
 def test_rows_of_the_keys_are_gone_and_only_the_new_ones_are_there(
     quick: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    """Over several cuts, against a list of rows. Some columns have names that we use; a second attempt changes nothing."""
+    """Over several cuts, against a list of rows. Columns have names of ours; a second attempt changes nothing."""
     type_, make = KEYS[kind]
     schema = pa.schema([("k", type_), ("First", pa.int32()), ("row", pa.int32())])
     dice, lake = random.Random(kind), Framed(quick, tmp_path)
