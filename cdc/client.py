@@ -108,7 +108,17 @@ class Waiter:
         reach = check.reach
         waited_s = self._clock.monotonic_s() - began_s
         if reach is None or not is_at(reach, wanted.lsn):
-            at = reach.end_lsn if reach else "an LSN before the part of the cut index that was searched"
+            if reach is not None and wanted.lsn <= reach.end_lsn:
+                tables = reach.unread.tables
+                more = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
+                raise SinkBehind(
+                    f"sink {sink!r} is at {reach.end_lsn}, but snapshots are still reading {tables[0]}{more}: "
+                    f"changes before {reach.unread.lsn} may be missing there",
+                    hint="wait until the snapshots are complete",
+                    command="cdc snapshot status",
+                    lsn=wanted.lsn,
+                )
+            at = reach.end_lsn if reach else "none of the cuts that were searched"
             raise SinkBehind(
                 f"sink {sink!r} is at {at} and not at {wanted.lsn} after {waited_s:.0f} s",
                 hint="check that capture and the sink are running",

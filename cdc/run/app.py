@@ -32,7 +32,6 @@ from cdc.control.action_log import read_newest
 from cdc.control.perform import perform
 from cdc.errors import EXIT_OK, UsageError
 from cdc.kafka.sasl_rotation import rotation
-from cdc.lsn import Lsn
 from cdc.notify.notifier import Notifier
 from cdc.overview.desk import Desk
 from cdc.overview.objective_watch import ObjectiveWatch
@@ -56,7 +55,7 @@ from cdc.web.access import Access
 from cdc.web.actions_endpoint import ActionsRoute
 from cdc.web.http_server import WebServer
 from cdc.web.wait_endpoint import WaitRoute
-from sinks.operate.lsn_wait import AppliedCut, AppliedCutSource, SinkProbe
+from sinks.operate.lsn_wait import SinkProbe
 from sinks.state.report_sender import heartbeats
 
 if TYPE_CHECKING:
@@ -161,25 +160,11 @@ def _desk(reloader: Reloader, report: Reported, clock: Clock, status: Status, fi
 def sink_probe(config: Config, name: str, closing: ExitStack) -> SinkProbe:
     """Return the queries that wait requests need from a sink, usable until `closing`. Raises UsageError."""
     settings = sink_of(config, name)
+    from sinks.waiting import applied_probe, lake_probe
+
     if isinstance(settings, Warehouse):
-        return SinkProbe(lake_probe(settings))
-    from sinks.waiting import applied_probe
-
+        return lake_probe(config, name, settings, closing)
     return applied_probe(config, name, settings, closing)
-
-
-def lake_probe(settings: Warehouse) -> AppliedCutSource:
-    """Return a function that reads a warehouse's newest published cut; the sink's process need not run."""
-    from sinks.warehouse.lake.location import Location
-    from sinks.warehouse.lake.manifest import ManifestStore
-
-    store = ManifestStore(Location.configured(settings))
-
-    def newest_cut() -> AppliedCut | None:
-        current = store.current()
-        return None if current is None else AppliedCut(current.cut, Lsn(current.end_lsn))
-
-    return newest_cut
 
 
 def verify_sink(
@@ -238,7 +223,7 @@ def run_sink(
         _serve(
             settings.listen,
             (status, metrics),
-            {name: lake_probe(settings)},
+            {name: sink_probe(config, name, closing)},
             clock,
             closing,
             f"sinks.{name}.listen",
@@ -368,7 +353,7 @@ def _with_master(config: Config, name: str, master: str | None) -> Config:
 def _serve(
     listen: str,
     report: tuple[Reported, Rendered],
-    probes: Mapping[str, AppliedCutSource | SinkProbe],
+    probes: Mapping[str, SinkProbe],
     clock: Clock,
     closing: ExitStack,
     setting: str = "http.listen",

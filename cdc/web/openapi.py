@@ -54,6 +54,11 @@ _VISIBLE: Final = {
                 "properties": {"table": {"type": "string"}, "key": {"type": "string"}},
             },
         },
+        "snapshotting": {
+            "description": "tables that snapshots are reading: they may lack earlier changes, so the sink is not there",
+            "type": "array",
+            "items": {"type": "string"},
+        },
         "error": {"type": "string"},
     },
 }

@@ -101,7 +101,9 @@ class WaitRoute:
         if code is not HTTPStatus.OK and self._closing.is_set():
             code = HTTPStatus.SERVICE_UNAVAILABLE
         document = _document(sink, asked, check.reach, self._clock.monotonic_s() - began_s)
-        return Answer(code, {**document, **_named(check.blocked, authorised=authorised)})
+        unread = check.reach.unread.tables if check.reach and code is not HTTPStatus.OK else ()
+        named = _named(check.blocked, authorised=authorised)
+        return Answer(code, document | named | ({"snapshotting": list(unread)} if unread else {}))
 
     def close(self) -> None:
         """Answer every waiting request now."""

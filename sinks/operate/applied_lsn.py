@@ -10,7 +10,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import islice
+from operator import or_
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import structs
@@ -24,6 +26,7 @@ from cdc.model.topic_names import cuts_topic, schema_topic, view_cuts_topic, vie
 from cdc.patterns import matches
 from cdc.progress.record_format import decode_schema
 from cdc.progress.restore import Partition, TopicReader
+from sinks.operate.unread_tables import NONE, Unread, UnreadTables
 
 PENDING_MAX: Final = 20_000
 """Cuts read ahead of the sink: a minute of load, 10 MB. More are read when the sink has caught up."""
@@ -34,10 +37,11 @@ _LEVEL: Final = 500  # a read that returns fewer records has reached the end of 
 
 
 class Reached(NamedTuple):
-    """A cut that the sink has applied: its offset in the cut index, and its LSN."""
+    """A cut that the sink has applied: its offset in the cut index, its LSN, and the tables that snapshots read."""
 
     cut: int
     end_lsn: Lsn
+    unread: Unread = NONE
 
 
 class _Waiting(NamedTuple):
@@ -70,11 +74,17 @@ class Offsets(Protocol):
 class PendingCuts:
     """The cuts that a sink has not reached yet, oldest first, and the newest that it has reached. Pure.
 
-    Offsets of a partition only grow from cut to cut, so each offset is checked for the first cut that has it.
+    Offsets of a partition only grow from cut to cut, so each offset is checked for the first cut that has it. Cuts of
+    an earlier epoch do not count as reached: a restored database has lower LSNs.
+
+    Args:
+        wanted: whether the sink reads a topic.
+        held: whether it has a table.
     """
 
-    def __init__(self, wanted: Callable[[str], bool]) -> None:
+    def __init__(self, wanted: Callable[[str], bool], held: Callable[[str], bool]) -> None:
         self.reached: Reached | None = None
+        self._unread = UnreadTables(held)
         self._wanted = wanted
         self._waiting: deque[_Waiting] = deque()
 
@@ -83,7 +93,10 @@ class PendingCuts:
 
     def add(self, offset: int, cut: Cut) -> None:
         """Add the next cut of the index. The first one must be a full map."""
-        reached = Reached(offset, Lsn(cut.end_lsn)) if cut.next_ordinal == 0 else None
+        if self._unread.add(cut.epoch, cut.end_lsn, cut.tables, whole=cut.full):
+            self.reached = None
+            self._waiting = deque(one._replace(reached=None) for one in self._waiting)
+        reached = Reached(offset, Lsn(cut.end_lsn), self._unread.now) if cut.next_ordinal == 0 else None
         counts = ((at, count.next_offset) for at, count in counts_of(cut).items())
         needs = {at: end for at, end in counts if end > 0 and self._wanted(at[0])}
         if needs or (reached is None and not self._waiting):
@@ -134,7 +147,7 @@ class AppliedCutFinder:
         self._make = (reader, offsets)
         self._reader: CutReader | None = None
         self._offsets: Offsets | None = None
-        self._cuts = PendingCuts(self._wants)
+        self._cuts = PendingCuts(self._wants, self._holds)
         self._lock = threading.Lock()
         self._batches: Iterator[list[LogRecord]] | None = None
         self._tables: dict[str, bool] = {}
@@ -169,7 +182,7 @@ class AppliedCutFinder:
             if one is not None:
                 one.close()
         self._reader = self._offsets = self._batches = None
-        self._cuts, self._tables = PendingCuts(self._wants), {}
+        self._cuts, self._tables = PendingCuts(self._wants, self._holds), {}
 
     def _follow(self) -> None:
         """Read new records of the index, up to PENDING_MAX cuts."""
@@ -189,13 +202,16 @@ class AppliedCutFinder:
 
     def _judged(self, cut: Cut) -> Cut:
         """Do not count a cut for waits if it left a view of this sink behind."""
-        late = any(state == _BEHIND and matches(table, self._patterns) for table, state in cut.tables.items())
+        late = any(state == _BEHIND and self._holds(table) for table, state in cut.tables.items())
         return structs.replace(cut, next_ordinal=max(cut.next_ordinal, 1)) if late else cut
 
     def _begin(self, reader: TopicReader) -> int | None:
         """Return the offset of the newest full map, if there is one; earlier cuts are not needed."""
         cuts = from_full_map(reader, self._topic[0], *bounds(reader, self._topic[0]))
         return cuts[0].offset if cuts else None
+
+    def _holds(self, table: str) -> bool:
+        return matches(table, self._patterns)
 
     def _wants(self, topic: str) -> bool:
         if topic not in self._tables:
@@ -211,6 +227,7 @@ class AppliedCutFinder:
 def least(reaches: Sequence[Callable[[], Reached | None]]) -> Reached | None:
     """Of several cut indices, return the position the sink is furthest behind at; None: unknown.
 
+    It has the unread tables of all indices.
     An index that does not exist yet, because a lake has published nothing, counts as not reached.
     """
     found: list[Reached] = []
@@ -224,7 +241,10 @@ def least(reaches: Sequence[Callable[[], Reached | None]]) -> Reached | None:
         if reached is None:
             return None
         found.append(reached)
-    return min(found, key=lambda one: one.end_lsn, default=None)
+    if not found:
+        return None
+    unread = reduce(or_, (one.unread for one in found))
+    return min(found, key=lambda one: one.end_lsn)._replace(unread=unread)
 
 
 def _newest_schemas(reader: TopicReader, topic: str) -> dict[str, SchemaRecord]:

@@ -15,6 +15,7 @@ import msgspec
 from cdc.clock import Clock
 from cdc.errors import KeyBlocked, UsageError
 from cdc.lsn import Lsn
+from sinks.operate.unread_tables import NONE, Unread
 
 LOOK_EVERY_S: Final = 0.05
 """Between polls, so the delay of an answer; reading a manifest takes less than a millisecond."""
@@ -27,10 +28,14 @@ _SHARED_S: Final = LOOK_EVERY_S / 2  # shorter than a poll, so that a single wai
 
 @dataclass(frozen=True, slots=True)
 class AppliedCut:
-    """The newest cut of a sink: it has every transaction that committed before `end_lsn`, and no other."""
+    """The newest cut of a sink: it has every transaction that committed before `end_lsn`, and no other.
+
+    Tables in `unread` may lack transactions that committed before `unread.lsn`.
+    """
 
     cut: int
     end_lsn: Lsn
+    unread: Unread = NONE
 
 
 AppliedCutSource: TypeAlias = Callable[[], AppliedCut | None]
@@ -102,8 +107,8 @@ def _compact(value: bytes) -> msgspec.Raw:
 
 
 def is_at(reach: AppliedCut | None, lsn: Lsn) -> bool:
-    """Whether the sink has reached `lsn`."""
-    return reach is not None and reach.end_lsn >= lsn
+    """Whether the sink has reached `lsn`, and no snapshot has to read a change before it."""
+    return reach is not None and lsn <= reach.end_lsn and (not reach.unread.tables or lsn > reach.unread.lsn)
 
 
 def await_lsn(

@@ -16,10 +16,11 @@ from cdc.errors import SinkBehind, UsageError
 from cdc.local.valkey_server import Valkey
 from cdc.lsn import Lsn
 from tests.fixtures.servers.commands import cdc
-from tests.fixtures.servers.daemon import CaptureSite
+from tests.fixtures.servers.daemon import CaptureSite, Sections
 from tests.fixtures.servers.http_probe import ask
 from tests.fixtures.servers.valkey import client_of
 from tests.fixtures.sinks.sink_process import SinkProcess
+from tests.integration.test_cli_status import free_address
 
 TABLE = "create table customers (id int primary key, name text)"
 
@@ -76,6 +77,36 @@ def test_wait_does_not_succeed_for_a_cache_that_does_not_apply(capture: CaptureS
             waiter.wait("nope", lsn)
     assert (asked[0], behind.code, reached[0], shown.code) == (504, 1, 200, 0)
     assert json.loads(shown.out)["sink"] == "cache"
+
+
+def test_commit_that_a_snapshot_has_not_read_is_not_taken_for_written(capture: CaptureSite, valkey: Valkey) -> None:
+    """Rows from before capture come with the snapshot; what is written now is streamed, and found at once."""
+    sections: Sections = {
+        "sinks.cache": {"kind": "cache", "url": valkey.url, "tables": ["public.customers"]},
+        "snapshot": {"mode": "initial", "chunk_bytes": 8192, "rows_per_s_max": 2},
+        "http": {"listen": free_address()},
+    }
+    capture.sql(TABLE, "insert into customers select n, repeat('x', 700) from generate_series(1, 300) n")
+    old = str(capture.wal())
+    daemon = capture.running(sections)
+    config = capture.write_config(sections)
+    with SinkProcess(config, "cache"), Waiter(config) as waiter:
+        assert cdc("snapshot", "pause", "-c", config).code == 0
+        new = str(capture.sql("update customers set name = 'new' where id = 299"))
+        waiter.wait("cache", new, timeout_s=60)
+        with pytest.raises(SinkBehind, match=r"snapshots are still reading public.customers: changes before"):
+            waiter.wait("cache", old, timeout_s=1)
+        shown = cdc("wait", "--sink", "cache", "--lsn", old, "--timeout", "1", "-c", config)
+        listening = daemon.events("http_listening")[0]["port"]
+        code, _, answer = ask("127.0.0.1", listening, f"/sinks/cache/wait?lsn={old}&timeout_s=0.5")
+        assert cdc("snapshot", "resume", "-c", config).code == 0
+        assert daemon.stop() == 0
+        capture.running({"snapshot": {"mode": "initial"}})
+        waiter.wait("cache", old, timeout_s=60)
+
+    assert shown.code == 1
+    assert "cdc snapshot status" in shown.err
+    assert (code, json.loads(answer)["snapshotting"]) == (504, ["public.customers"])
 
 
 def test_the_web_application_of_the_documents_shows_each_user_what_he_wrote(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec import structs
 
+from cdc.lsn import Lsn
 from sinks.warehouse.lake.manifest import ManifestStore
 from sinks.warehouse.lake_observer import Unobserved
 from sinks.warehouse.read.lake_reader import Lake
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from cdc.errors import TailraceError
     from cdc.local.valkey_server import Valkey
-    from cdc.lsn import Lsn
     from sinks.warehouse.driver import LakeDriver
     from sinks.warehouse.lake.manifest import Manifest
     from tests.fixtures.lake.running_lake import Row
@@ -281,8 +281,13 @@ def test_lake_follows_a_restored_database_whose_lsns_went_back(
         repaired(site, stop["command"])
         daemon = site.running(SMALL_CHUNKS)
         complete(site, daemon, "public.t")
+        config = site.write_config({"sinks.lake": {"kind": "warehouse", "path": str(lake.path)}})
+        early = cdc("wait", "--sink", "lake", "--lsn", str(site.wal()), "--timeout", "1", "-c", config)
         _apply(lake, driver, site.wal())
         manifest = lake.settle(daemon, driver)
+        assert early.code == 1, "its LSN is higher, but it is of another log"
+        assert "lake 'lake' is in epoch 1" in early.err
+        assert cdc("wait", "--sink", "lake", "--lsn", str(Lsn(manifest.position.end_lsn)), "-c", config).code == 0
 
         (repair,) = manifest.repairs
         assert repair.resumes_at < known.end_lsn <= repair.known_to, "the test is of LSNs that go back"
