@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cdc.config.settings import Kafka
 from cdc.kafka.cluster_facts import TopicFacts, TopicSpec
 from cdc.model.change_records import Record
+from cdc.model.log_record import LogRecord
 from cdc.model.topic_names import view_cuts_topic, view_schema_topic, view_topic
 from sinks.warehouse.lake.manifest import Manifest
 from sinks.warehouse.topics.view_positions import ViewCut, decoded
@@ -72,6 +73,20 @@ class Broker:
         found = enumerate(self.log.get((topic, 0), []))
         return {key or b"": (offset, value or b"") for offset, (key, value, _) in found}
 
+    def end_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        return {
+            (topic, partition): (0, len(self.log.get((topic, partition), [])))
+            for topic in topics
+            for partition in range(self.topics[topic].partition_count)
+        }
+
+    def read(
+        self, assignments: Mapping[tuple[str, int], int], until: Mapping[tuple[str, int], int]
+    ) -> Iterator[list[LogRecord]]:
+        for place, start in assignments.items():
+            records = self.log[place][start : until[place]]
+            yield [LogRecord(*place, start + at, 0, key, value, None) for at, (key, value, _) in enumerate(records)]
+
     def send(
         self,
         records: Mapping[tuple[str, int], Sequence[Record]],
@@ -101,6 +116,8 @@ class Broker:
 
 
 class Publishing(RuleBasedStateMachine):
+    sink = "lake"
+
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
@@ -145,6 +162,18 @@ class Publishing(RuleBasedStateMachine):
         if self.manifest is not None:
             assert self.driver.publish(self.manifest, [_VIEW], self.moved) == {}
             self.is_settled = True
+
+    @rule(rows=_ROWS, versions=st.integers(1, 3))
+    def move(self, rows: dict[int, str], versions: int) -> None:
+        """The lake is built again in another folder, which may have versions of the same numbers."""
+        cut = self.lake.cut
+        self.lake = SmallLake(Path(self.folder.name) / f"{cut}-{len(self.broker.cuts())}")
+        self.rows, self.moved = rows, {}
+        for _ in range(versions):
+            self.lake.view("v", _table(rows))
+        while self.lake.cut <= cut:  # its LSNs do not go back
+            self.manifest = self.lake.publish()
+        self.driver, self.is_settled = self._driver(), False
 
     @rule(when=st.sampled_from(["before", "behind"]), after=st.integers(0, 2), again=st.booleans())
     def die(self, when: str, after: int, again: bool) -> None:
@@ -203,7 +232,7 @@ class Publishing(RuleBasedStateMachine):
     def _driver(self) -> ViewTopics:
         return ViewTopics(
             "shop",
-            "lake",
+            self.sink,
             Kafka(bootstrap="", partitions=2, replication_factor=1, allow_unreplicated=True),
             row_bytes_max=1000,
             reader=self.broker,
@@ -212,6 +241,38 @@ class Publishing(RuleBasedStateMachine):
             directory=self.broker,
             records_max=2,
         )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    first=_ROWS,
+    second=_ROWS,
+    sink=st.sampled_from(["lake", "other"]),
+    versions=st.integers(1, 2),
+    dies=st.sampled_from(["", "before", "behind"]),
+)
+def test_topic_of_a_view_follows_a_lake_in_another_folder_or_of_another_name(
+    first: dict[int, str], second: dict[int, str], sink: str, versions: int, dies: str
+) -> None:
+    """It deletes what only the earlier lake had, and does not send rows that both have."""
+    one = Publishing()
+    one.begin()
+    with one.folder:
+        one.cut(first, computed=True)
+        one.publish()
+        sent = len(one.broker.events())
+        one.sink = sink
+        one.move(second, versions)
+        if dies:
+            one.die(dies, after=1, again=False)
+        one.publish()
+        events = one.broker.events()
+
+    held = {key: None if value is None else value["after"] for _, _, key, value in events}
+    wanted = {b'{"id":%d}' % id_: {"id": id_, "n": n} for id_, n in second.items()}
+    assert {key: row for key, row in held.items() if row} == wanted
+    changed = {id_ for id_ in first.keys() | second.keys() if first.get(id_) != second.get(id_)}
+    assert len(events) - sent == len(changed) + len(first.keys() - second.keys()), "each once, with its tombstone"
 
 
 @settings(max_examples=40, deadline=None)

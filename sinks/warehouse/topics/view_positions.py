@@ -28,6 +28,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         table, version: what it is as of; "" and 0 until the first version is completely in it.
+        table_id: of the newest of these Delta tables; a lake in another folder has others. "" in records of older
+            releases.
         to_table, to_version: the version in progress, if it takes several transactions; "" and 0 otherwise.
         sent: how many differences of the version in progress are in the topic.
         by_key: whether these are in order of the key, or of the files; a lake may change its committer in between.
@@ -38,6 +40,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     table: str = ""
     version: int = 0
+    table_id: str = ""
     to_table: str = ""
     to_version: int = 0
     sent: int = 0

@@ -12,6 +12,9 @@ A driver begins by reading the last such record, and does 2 and 3 for the newest
 skipped, and no difference is lost or sent twice: both versions are pinned, so a repeated comparison gives the same
 differences in the same order. The broker refuses a driver that was replaced. Vacuum keeps the versions that topics
 are as of (`needed`).
+
+A topic that another lake has written, for example one in another folder, has no version here. Then the new version is
+compared with the rows of the topic itself.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import msgspec
 from msgspec import structs
 
 from cdc.encode.partitioner import partition_of
-from cdc.errors import SinkUnfit, ViewRefused
+from cdc.errors import LakeDamaged, SinkUnfit, ViewRefused
 from cdc.kafka.admin import TopicAdmin
 from cdc.model.progress_record import SchemaKey
 from cdc.model.topic_names import VIEWS, sink_group, view_cuts_topic, view_schema_topic, view_topic
@@ -34,6 +37,7 @@ from cdc.publish.topic_setup import TopicDirectory, ensure_topics
 from cdc.telemetry import log
 from sinks.warehouse.delta.pinned_version import pinned
 from sinks.warehouse.lake import layout
+from sinks.warehouse.topics.topic_rows import RowReader, TopicVersions, rows_in
 from sinks.warehouse.topics.view_positions import Published, ViewCut, arrived, decoded, pins, states
 from sinks.warehouse.views.frame_diff import FrameVersions
 from sinks.warehouse.views.version_diff import Pin, ReplacedRows, Versions
@@ -72,7 +76,7 @@ class Sender(Protocol):
         """Commit these records, and the one that `closing` makes from the last offset of each partition."""
 
 
-class MarkReader(Protocol):
+class MarkReader(RowReader, Protocol):
     """What this module needs of `cdc.kafka.log_reader.LogReader`."""
 
     def last_records(self, topic: str) -> dict[bytes, tuple[int, bytes]]:
@@ -207,11 +211,28 @@ class ViewTopics:
             )
         if mark is not None and topic in self._ensured:
             return mark
+        if mark is not None and self._is_foreign(mark):
+            log.get().warning("view_topic_is_of_another_lake", view=view.name, topic=topic)
+            blank = Published(key=mark.key, topic_id=mark.topic_id, partition_count=mark.partition_count)
+            mark = self._batch.published[view.name] = blank
         recorded = {} if mark is None else {topic: mark}
         want = data_want(topic, self._kafka, row_bytes_max=self._row_bytes_max)
         facts = self._ensure([want], recorded)[topic]
         self._ensured.add(topic)
         return mark or Published(key=view.header.key, topic_id=facts.topic_id, partition_count=facts.partition_count)
+
+    def _is_foreign(self, mark: Published) -> bool:
+        """Whether this lake lacks the version that the topic is as of."""
+        pin = Pin(mark.to_table, mark.to_version) if mark.to_table else Pin(mark.table, mark.version)
+        if not mark.table_id:
+            return False
+        try:
+            return self._table_id(pin) != mark.table_id
+        except LakeDamaged:
+            return True
+
+    def _table_id(self, pin: Pin) -> str:
+        return str(pinned(self._location, *pin).metadata().id)
 
     def _check_first(self, view: View, pin: Pin) -> None:
         """Check the key of a view that was not a topic before, because it was not checked when it was computed."""
@@ -230,7 +251,16 @@ class ViewTopics:
         old = Pin(mark.table, mark.version) if mark.table else None
         by_key = mark.by_key if mark.sent else self._in_frames
         pins = (self._location, self._name, view, mark.key, old, new)
-        versions = FrameVersions(*pins, self._spark) if by_key and self._spark is not None else Versions(*pins)
+        held = {} if old or mark.to_table else rows_in(self._reader, view_topic(self._name, view))
+        versions: Versions
+        if held:
+            versions, by_key = TopicVersions(*pins, held), False
+        elif by_key and self._spark is not None:
+            versions = FrameVersions(*pins, self._spark)
+        else:
+            versions = Versions(*pins)
+        if new.table not in {mark.table, mark.to_table} or not mark.table_id:
+            mark = structs.replace(mark, table_id=self._table_id(new))
         try:
             return self._send_versions(manifest, versions, structs.replace(mark, by_key=by_key), moved)
         finally:
@@ -240,6 +270,8 @@ class ViewTopics:
         self, manifest: Manifest, versions: Versions, mark: Published, moved: ReplacedRows | None
     ) -> Published:
         form, batch, view, new = versions.form, self._batch, versions.view, versions.new
+        # Not recorded while it is compared with the topic: the next driver would read the topic again.
+        unknown = structs.replace(mark, table_id="") if isinstance(versions, TopicVersions) else None
         mark = structs.replace(mark, to_table=new.table, to_version=new.version, schema_id=form.record.schema_id)
         limits = (self._row_bytes_max, self._records_max)
         envelope, topic = Envelope(form, manifest), view_topic(self._name, view)
@@ -258,7 +290,7 @@ class ViewTopics:
                         for one in versions.differences():
                             _Staged(topic, 1, limits, 0).take(one, envelope)
                     mark = structs.replace(mark, sent=sent)
-                    batch.add(view, mark, staged, self._schema(manifest, form))
+                    batch.add(view, unknown or mark, staged, self._schema(manifest, form))
                     self._commit(manifest, None)
                     staged = _Staged(topic, mark.partition_count, limits, batch.ordinal)
         else:

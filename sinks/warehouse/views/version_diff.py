@@ -78,7 +78,7 @@ class Versions:
             form = self.form_before
             for table in self._before.parts(without=shared):
                 before.update((key, digest(row)) for key, row in form.rows(table))
-        yield from _differences(before, self.form, self._now.parts(without=shared))
+        yield from differences(before, self.form, self._now.parts(without=shared))
 
     @cached_property
     def form_before(self) -> RowForm:
@@ -110,7 +110,7 @@ class Versions:
         if found is None:
             return None
         before = {key: digest(row) for key, row in self.form.rows(found.cast(schema))}
-        return list(_differences(before, self.form, [moved.rows.select(schema.names).cast(schema)]))
+        return list(differences(before, self.form, [moved.rows.select(schema.names).cast(schema)]))
 
     def release(self) -> None:
         """Free what the comparison holds."""
@@ -137,7 +137,7 @@ class Versions:
         return row_form(self.name, self.view, pinned.schema, self.key)
 
 
-def _differences(before: dict[bytes, bytes], form: RowForm, parts: Iterable[pa.Table]) -> Iterator[Difference]:
+def differences(before: dict[bytes, bytes], form: RowForm, parts: Iterable[pa.Table]) -> Iterator[Difference]:
     """Compare new rows with the digests of old rows by key; matched digests are removed."""
     for table in parts:
         for key, row in form.rows(table):
