@@ -214,10 +214,12 @@ class _Building:
                 epoch=cut.epoch,
             )
         if cut.full and cut.since_lsn != self._since_lsn:
+            reason = "capture was stopped for longer than the index is kept, so earlier records may be missing"
+            if cut.epoch > self._epoch:
+                reason = "a repair of the log found a topic deleted, so its earlier records are missing"
             raise SinkGap(
                 f"the counts of the cut index began again at {Lsn(cut.since_lsn)}",
-                hint="capture was stopped for longer than the index is kept, so earlier records may be missing; "
-                "rebuild the lake in another folder",
+                hint=f"{reason}; rebuild the lake in another folder",
                 since_lsn=Lsn(cut.since_lsn),
             )
 
