@@ -104,6 +104,7 @@ class LakeStatus:
         """Record the cut that Iceberg readers see, and what they miss; "" if nothing."""
         with self._lock:
             self._iceberg = cut, behind
+        self._metrics.iceberg_behind.set(1 if behind else 0)
 
     @property
     def state(self) -> State:

@@ -306,3 +306,7 @@ class LakeMetrics(SinkMetrics):
             "cdc_sink_view_plans_total", "Views computed, by plan: recompute or affected (keys)", "plan"
         )
         self.views_behind = self._unknown("cdc_sink_views_behind", "Views that are behind the newest cut")
+        self.iceberg_behind = self._unknown(
+            "cdc_sink_iceberg_behind",
+            "1 if Iceberg readers do not see all of the newest cut, else 0; NaN without `iceberg`",
+        )

@@ -180,6 +180,7 @@ ROWS: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
             Panel("Records in cuts", "ops", (_rate("cdc_sink_records_total", _SINK),)),
             Panel("Views computed, by plan", "ops", (_rate("cdc_sink_view_plans_total", f"{_SINK}, plan"),)),
             Panel("Views behind", "short", (_gauge("cdc_sink_views_behind", _SINK),)),
+            Panel("Iceberg behind", "short", (_gauge("cdc_sink_iceberg_behind", _SINK),)),
         ),
     ),
     (

@@ -114,4 +114,13 @@ SINK_ALERTS: Final = (
         description="{{ $value }} views of the sink {{ $labels.sink }} of the pipeline {{ $labels.pipeline }} are "
         "behind the newest cut.",
     ),
+    Alert(
+        name="TailraceIcebergBehind",
+        expr="max by (pipeline, sink) (cdc_sink_iceberg_behind) > 0",
+        for_minutes=15,
+        severity="ticket",
+        summary="Iceberg readers of a lake are behind it",
+        description="Iceberg readers of the sink {{ $labels.sink }} of the pipeline {{ $labels.pipeline }} do not see "
+        "all of its newest cut.",
+    ),
 )

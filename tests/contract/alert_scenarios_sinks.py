@@ -290,4 +290,17 @@ SINKS: Final[Mapping[str, Scenario]] = {
         value="2",
         quiet=({f"cdc_sink_views_behind{SINK}": ZERO}, {f"cdc_sink_views_behind{SINK}": "0x140 2x10"}),
     ),
+    "TailraceIcebergBehind": Scenario(
+        fires={
+            f"cdc_sink_iceberg_behind{SINK}": "1x600",
+            'cdc_sink_iceberg_behind{pipeline="shop",sink="search",instance="b"}': ZERO,
+        },
+        labels=_SEARCH,
+        value="1",
+        quiet=(
+            {f"cdc_sink_iceberg_behind{SINK}": ZERO},
+            {f"cdc_sink_iceberg_behind{SINK}": "0x140 1x10"},
+            {f"cdc_sink_iceberg_behind{SINK}": "NaN NaN NaN"},
+        ),
+    ),
 }

@@ -109,15 +109,19 @@ def test_lake_that_waits_for_a_repair_says_for_which_tables_until_its_next_cut()
     assert watched.status.snapshot()["state"] == "RUNNING"
 
 
-def test_status_shows_what_iceberg_readers_miss() -> None:
+def test_status_and_metric_show_whether_iceberg_readers_miss_something() -> None:
     watched = Watched()
-    off = watched.status.snapshot()
+    off, unknown = watched.status.snapshot(), watched.metric("cdc_sink_iceberg_behind")
 
     watched.status.iceberg(3, "Iceberg is at cut 3: the disk is full")
 
     assert (off["iceberg_cut"], off["iceberg_behind"]) == (None, "")
+    assert math.isnan(unknown or 0)
     document = watched.status.snapshot()
     assert (document["iceberg_cut"], document["iceberg_behind"]) == (3, "Iceberg is at cut 3: the disk is full")
+    assert watched.metric("cdc_sink_iceberg_behind") == 1
+    watched.status.iceberg(4, "")
+    assert watched.metric("cdc_sink_iceberg_behind") == 0
 
 
 def test_age_of_the_newest_cut_grows_until_the_next_one() -> None:
