@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cdc.cli.environment_notes import log_environment, note_conflicts
+from cdc.command_text import choose_pipeline
 from cdc.config.config_file import ConfigFile
 from cdc.config.load import load_all
 from cdc.config.pipelines import only
@@ -115,6 +116,7 @@ def any_file(config_path: Path | None) -> ConfigFile:
     """Return the configuration file with the chosen pipeline, which is empty if the command line chooses none."""
     context = click.get_current_context(silent=True)
     chosen = context.meta.get(_PIPELINE, "") if context is not None else ""
+    choose_pipeline(chosen)
     return ConfigFile(config_file(config_path), os.environ, chosen)
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from cdc.cli import output
 from cdc.cli.command_options import config_option, configuration, configurations, json_option
 from cdc.cli.finding_text import show_finding
+from cdc.command_text import choose_pipeline
 from cdc.config.settings import Config
 from cdc.errors import EXIT_OK, EXIT_OPERATOR
 
@@ -39,6 +40,8 @@ def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) 
     configs = configurations(config_path)
     documents, codes = {}, []
     for name, config in configs.items():
+        if name:
+            choose_pipeline(name)
         with output.waiting(f"checking source, broker and sinks{f' of the pipeline {name}' if name else ''}"):
             findings, verdict = examine(config)
         documents[name] = _document(findings, verdict)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,6 +18,7 @@ from cdc.cli import output, sink_lines, status_text, wait_notice
 from cdc.cli.command_options import config_option, configurations, json_option
 from cdc.cli.status_reader import StatusReader
 from cdc.clock import Clock, SystemClock
+from cdc.command_text import document_of
 from cdc.config.settings import Config
 
 _WATCH_S: Final = 1.0
@@ -63,7 +63,10 @@ class _Found:
     @property
     def lines(self) -> RenderableType:
         shown = [sink_lines.with_sinks(status_text.lines(one), one) for one in self.documents.values()]
-        return Group(*chain.from_iterable(("", one) for one in shown)) if len(shown) > 1 else shown[0]
+        between: list[RenderableType] = []
+        for one in shown:
+            between += [one, ""]
+        return Group(*between[:-1])
 
     @property
     def exit_code(self) -> int:
@@ -84,7 +87,7 @@ class _Pipelines:
 
     def take(self, *, patient: bool = False) -> _Found:
         taken = {name: self._threads.submit(one.take, patient=patient) for name, one in self._readers.items()}
-        return _Found({name: future.result() for name, future in taken.items()})
+        return _Found({name: document_of(name, future.result()) for name, future in taken.items()})
 
     def __enter__(self) -> Self:
         return self

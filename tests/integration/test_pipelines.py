@@ -8,37 +8,22 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.fixtures.capture.referee import history_faults
 from tests.fixtures.servers.commands import cdc
 from tests.fixtures.servers.daemon import CaptureSite
 from tests.fixtures.servers.pipelines_run import TOKEN, pipelines, pipelines_file
-from tests.fixtures.servers.running_servers import fresh_database
 from tests.fixtures.servers.supervised_run import is_gone
 from tests.fixtures.servers.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fixtures.servers.pipelines_run import Pipelines
-    from tests.fixtures.servers.running_servers import KafkaServer, PostgresServer
+    from tests.fixtures.servers.daemon import CaptureSite
+    from tests.fixtures.servers.pipelines_run import Pipelines, Sites
 
-Sites = dict[str, CaptureSite]
 _KEYS = {"public.t": ["id"]}
-
-
-@pytest.fixture
-def sites(postgres: PostgresServer, kafka: KafkaServer, topic_prefix: str, tmp_path: Path) -> Iterator[Sites]:
-    """Two databases of one server, each with a table and its capture, which is not started yet."""
-    with fresh_database(postgres) as shop, fresh_database(postgres) as crm:
-        names = {f"{topic_prefix}_shop": shop, f"{topic_prefix}_crm": crm}
-        made = {name: CaptureSite(name, one.dsn, kafka.bootstrap, tmp_path) for name, one in names.items()}
-        for site in made.values():
-            site.sql("create table t (id int primary key, v text)")
-        yield made
 
 
 def _written(site: CaptureSite, first: int, count: int = 50) -> None:
@@ -75,10 +60,10 @@ def _metric(page: str, name: str, **labels: str) -> list[float]:
 
 
 def test_each_pipeline_of_a_file_is_exact_and_a_killed_one_comes_back_while_the_other_never_stops(
-    sites: Sites, tmp_path: Path
+    pipeline_sites: Sites, tmp_path: Path
 ) -> None:
-    shop, crm = sites.values()
-    with pipelines(tmp_path, pipelines_file(tmp_path / "cdc.toml", sites)) as daemon:
+    shop, crm = pipeline_sites.values()
+    with pipelines(tmp_path, pipelines_file(tmp_path / "cdc.toml", pipeline_sites)) as daemon:
         for site in (shop, crm):
             daemon.until_pipeline(site.name)
         oracles = {site.name: site.oracle() for site in (shop, crm)}
@@ -110,10 +95,10 @@ def test_each_pipeline_of_a_file_is_exact_and_a_killed_one_comes_back_while_the_
 
 
 def test_pipeline_that_needs_an_operator_leaves_the_others_running_and_starts_again_at_sighup(
-    sites: Sites, tmp_path: Path
+    pipeline_sites: Sites, tmp_path: Path
 ) -> None:
-    shop, crm = sites.values()
-    config = pipelines_file(tmp_path / "cdc.toml", sites)
+    shop, crm = pipeline_sites.values()
+    config = pipelines_file(tmp_path / "cdc.toml", pipeline_sites)
     with pipelines(tmp_path, config) as daemon:
         for site in (shop, crm):
             daemon.until_pipeline(site.name)
@@ -123,9 +108,8 @@ def test_pipeline_that_needs_an_operator_leaves_the_others_running_and_starts_ag
         crm.sql(f"drop publication {crm.slot}")
         crm.sql("insert into t values (1, 'unpublished')")
         daemon.until_pipeline(crm.name, "GAP", "MISCONFIGURED", within_s=90)
-        stopped = until(
-            lambda: found if (found := daemon.pipeline(crm.name))["pid"] is None else None, "its process ends"
-        )
+        until(lambda: daemon.pipeline(crm.name)["pid"] is None, "its process ends")
+        stopped = daemon.pipeline(crm.name)
         _written(shop, 1)
         _reached(daemon, shop)
 
@@ -141,6 +125,7 @@ def test_pipeline_that_needs_an_operator_leaves_the_others_running_and_starts_ag
 
         assert (stopped["pid"], stopped["exit_code"], stopped["status"]) == (None, 3, None)
         assert stopped["error"]["message"]
+        assert stopped["error"]["command"].endswith(f" --pipeline {crm.name}")
         assert code == 200
         assert _metric(page, "cdc_supervised_pipeline_state", pipeline=crm.name, state=stopped["state"]) == [1.0]
         assert _metric(page, "cdc_supervised_pipeline_answers", pipeline=crm.name) == [0.0]
@@ -155,7 +140,7 @@ def test_pipeline_that_needs_an_operator_leaves_the_others_running_and_starts_ag
         assert [probe.code for probe in probes] == [1, 0, 0], probes
         assert len(daemon.pids(shop.name)) == 1
 
-        repaired = cdc("slot", "recreate", "--yes", "-c", config, "--pipeline", crm.name)
+        repaired = cdc("slot", "recreate", "--resnapshot", "--yes", "-c", config, "--pipeline", crm.name)
         assert repaired.code == 0, repaired
         assert len(daemon.pids(crm.name)) == 1, "it starts when it is asked for, not by itself"
         daemon.process.send_signal(signal.SIGHUP)
@@ -165,9 +150,9 @@ def test_pipeline_that_needs_an_operator_leaves_the_others_running_and_starts_ag
         assert daemon.stop() == 0
 
 
-def test_actions_reach_the_pipeline_that_they_name_and_need_the_token(sites: Sites, tmp_path: Path) -> None:
-    shop, crm = sites.values()
-    config = pipelines_file(tmp_path / "cdc.toml", sites)
+def test_actions_reach_the_pipeline_that_they_name_and_need_the_token(pipeline_sites: Sites, tmp_path: Path) -> None:
+    shop, crm = pipeline_sites.values()
+    config = pipelines_file(tmp_path / "cdc.toml", pipeline_sites)
     with pipelines(tmp_path, config) as daemon:
         for site in (shop, crm):
             daemon.until_pipeline(site.name)
@@ -194,15 +179,15 @@ def test_actions_reach_the_pipeline_that_they_name_and_need_the_token(sites: Sit
         assert f"configured: {crm.name}, {shop.name}" in json.loads(unknown[1])["error"]
         assert by_command.code == 0, by_command
         assert [len(actions) for actions in listed.values()] == [1, 1]
-        assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d*", listed[shop.name][0]["client"]), listed
+        assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d*", listed[shop.name][0]["from"]), listed
         assert daemon.ask(f"/pipelines/{shop.name}/api/picture")[0] == 200
         with_stream = daemon.ask(f"/pipelines/{shop.name}/api/session")
         assert json.loads(with_stream[1])["name"] == shop.name
 
 
-def test_no_pipeline_outlives_a_killed_parent_and_a_new_one_goes_on(sites: Sites, tmp_path: Path) -> None:
-    shop, crm = sites.values()
-    config = pipelines_file(tmp_path / "cdc.toml", sites)
+def test_no_pipeline_outlives_a_killed_parent_and_a_new_one_goes_on(pipeline_sites: Sites, tmp_path: Path) -> None:
+    shop, crm = pipeline_sites.values()
+    config = pipelines_file(tmp_path / "cdc.toml", pipeline_sites)
     with pipelines(tmp_path, config) as first:
         for site in (shop, crm):
             first.until_pipeline(site.name)
@@ -221,13 +206,13 @@ def test_no_pipeline_outlives_a_killed_parent_and_a_new_one_goes_on(sites: Sites
         assert second.stop() == 0
 
 
-def test_run_ends_with_the_highest_exit_code_when_no_pipeline_is_left(sites: Sites, tmp_path: Path) -> None:
+def test_run_ends_with_the_highest_exit_code_when_no_pipeline_is_left(pipeline_sites: Sites, tmp_path: Path) -> None:
     """Both publications are someone else's to create, and do not exist."""
-    own = {name: {"source": {"create": False}} for name in sites}
-    with pipelines(tmp_path, pipelines_file(tmp_path / "cdc.toml", sites, own)) as daemon:
+    own = {name: {"source": {"create": False}} for name in pipeline_sites}
+    with pipelines(tmp_path, pipelines_file(tmp_path / "cdc.toml", pipeline_sites, own)) as daemon:
         code = daemon.exit_code()
         (ended,) = daemon.events("pipelines_ended")
 
     assert code == ended["exit_code"] == 3
-    assert ended["exit_codes"] == dict.fromkeys(sorted(sites), 3)
-    assert {event["pipeline"] for event in daemon.events("capture_stopped")} == set(sites)
+    assert ended["exit_codes"] == dict.fromkeys(sorted(pipeline_sites), 3)
+    assert {event["pipeline"] for event in daemon.events("capture_stopped")} == set(pipeline_sites)
