@@ -93,10 +93,13 @@ def test_pipeline_that_a_start_does_not_help_stays_stopped_until_it_is_asked_for
             until(lambda: len(host.processes["shop"]) > 1, "it starts by itself", within_s=2)
         assert host.supervisor.exit_codes() is None, "the other one runs"
         host.supervisor.start_again()
-        host.started("shop", 2)
+        again = host.started("shop", 2)
 
         assert host.state("shop") == "RUNNING"
         assert host.processes["crm"] == [other]
+        again.ends(code, state)
+        with pytest.raises(TimeoutError):
+            until(lambda: len(host.processes["shop"]) > 2, "one request starts it twice", within_s=2)
 
 
 def test_start_again_that_was_asked_for_while_it_ran_does_not_start_it_later() -> None:
@@ -135,6 +138,8 @@ def test_metrics_of_all_pipelines_are_one_valid_page() -> None:
         own.update(host.supervisor.views(), ["crm"])
         page = merged(own.render(), {"crm": crm.render(), "shop": shop.render()}).decode()
 
+    heads = [line for line in page.splitlines() if line.startswith("#")]
+    assert len(heads) == len(set(heads)), "Prometheus refuses a second HELP or TYPE"
     families = list(text_string_to_metric_families(page))
     names = [family.name for family in families]
     samples = [sample for family in families for sample in family.samples]
