@@ -59,9 +59,14 @@ class Held:
 class Waiter:
     """Waits for the sinks of a configuration. Thread-safe; all waiting threads share the polls of a sink."""
 
-    def __init__(self, config: Config | Path | str = "cdc.toml", *, clock: Clock | None = None) -> None:
-        """Connections are made when a sink is first waited for. Raises ConfigError."""
-        self._config = config if isinstance(config, Config) else load(Path(config), os.environ)
+    def __init__(
+        self, config: Config | Path | str = "cdc.toml", *, pipeline: str = "", clock: Clock | None = None
+    ) -> None:
+        """Connections are made when a sink is first waited for. Raises ConfigError.
+
+        `pipeline` chooses one of a file with `[pipelines.*]`.
+        """
+        self._config = config if isinstance(config, Config) else load(Path(config), os.environ, pipeline)
         self._clock = clock or SystemClock()
         self._probes: dict[str, SinkProbe] = {}
         self._lock = threading.Lock()

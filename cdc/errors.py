@@ -56,6 +56,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
+from cdc.command_text import with_pipeline
 from cdc.lsn import Lsn
 
 Retry = Literal["timed", "operator", "never"]
@@ -91,7 +92,7 @@ class TailraceError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.command = command
+        self.command = with_pipeline(command)
         self.facts = facts
 
     @classmethod

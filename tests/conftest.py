@@ -29,6 +29,7 @@ pytest_plugins = [
     "tests.fixtures.servers.object_store",
     "tests.fixtures.servers.valkey",
     "tests.fixtures.servers.daemon",
+    "tests.fixtures.servers.pipelines_run",
     "tests.fixtures.servers.standby_pair",
     "tests.fixtures.servers.releases",
     "tests.fixtures.servers.spark_cluster",

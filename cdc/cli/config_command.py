@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cdc.cli import output
-from cdc.cli.command_options import config_file, config_option, json_option
+from cdc.cli.command_options import any_file, chosen_file, config_option, json_option
 from cdc.cli.environment_notes import conflict_text, unknown_text
-from cdc.config.load import load
+from cdc.config.config_file import ConfigFile
+from cdc.config.load import load_all
 from cdc.errors import EXIT_FAILED, EXIT_OK, SourceUnreachable, TailraceError, UsageError
 
 NO_DAEMON: Final = "start capture, or run this where http.listen leads to it"
@@ -39,31 +40,42 @@ def check_command(config_path: Path | None, as_json: bool) -> None:
     valid. A variable that begins with TAILRACE_ and matches no setting is a warning, because a mistyped name has no
     effect.
     """
+    file = any_file(config_path)
+    # Also compares the pipelines of a file with each other.
+    several = {} if file.pipeline else load_all(file.path, os.environ)
+    files = [ConfigFile(file.path, os.environ, name) for name in several] or [file]
+    found = [_checked(one, as_json=as_json) for one in files]
+    if as_json:
+        named = {one.pipeline: document for one, (_, document) in zip(files, found, strict=True)}
+        output.show_json({"file": str(file), **({"pipelines": named} if several else found[0][1])})
+        return
+    for one, (given, _) in zip(files, found, strict=True):
+        _show_checked(one, given)
+
+
+def _checked(file: ConfigFile, *, as_json: bool) -> tuple[list[Override], dict[str, Any]]:
+    """Return what the environment sets of one pipeline, and the document of the check. Raises ConfigError."""
     from cdc.config.environment import overrides, unknown_variables
-    from cdc.config.shown import read_raw
     from cdc.replication.connect import check_dsn
 
-    file = config_file(config_path)
-    raw = read_raw(file)
-    unknown = unknown_variables(raw, os.environ)
+    unknown = unknown_variables(file.raw, file.environ)
     if not as_json:
         for variable, near in unknown:
             output.note(f"warning: {unknown_text(variable, near)}")
-    check_dsn(load(file, os.environ).source.dsn)
-    given = overrides(raw, os.environ)
-    if as_json:
-        output.show_json(
-            {
-                "file": str(file),
-                "environment": [_document(one) for one in given],
-                "unknown_variables": [{"variable": name, "nearest": near} for name, near in unknown],
-            }
-        )
-        return
+    check_dsn(file.load().source.dsn)
+    given = overrides(file.raw, file.environ)
+    return given, {
+        "environment": [_document(one) for one in given],
+        "unknown_variables": [{"variable": name, "nearest": near} for name, near in unknown],
+    }
+
+
+def _show_checked(file: ConfigFile, given: list[Override]) -> None:
     for one in given:
         if one.conflicts:
-            output.note(f"warning: {conflict_text(one, file)}")
-    output.done(f"ok: {file} is valid, {_count(given)}")
+            output.note(f"warning: {conflict_text(one, file.path)}")
+    of = f"pipeline {file.pipeline} of {file}" if file.pipeline else str(file)
+    output.done(f"ok: {of} is valid, {_count(given)}")
     if given:
         table = output.table("setting", "from", "in the file")
         for one in given:
@@ -82,8 +94,8 @@ def show_command(part: str, *, everything: bool, config_path: Path | None, as_js
     A value comes from the file, the environment or the defaults. PART limits the list to a section or a setting, for
     example source or kafka.partitions. Passwords are shown as ***.
     """
-    file = config_file(config_path)
-    found = [one for one in _settings(file, _loaded(file)) if not part or _is_part(one["key"], part)]
+    file = chosen_file(config_path)
+    found = [one for one in _settings(file, file.load()) if not part or _is_part(one["key"], part)]
     if part and not found:
         raise _no_part(part, file)
     shown = [one for one in found if everything or one["origin"] != "default"]
@@ -111,10 +123,11 @@ def diff_command(other: Path | None, config_path: Path | None, as_json: bool) ->
     says whether `cdc reload` applies each difference. With OTHER, compares both files, each with this environment. Of a
     secret it says only that it differs. Exit code 1 if there are differences.
     """
-    file = config_file(config_path)
-    now = load(file, os.environ)
+    file = chosen_file(config_path)
+    now = file.load()
     if other is not None:
-        found = _between(now, load(other, os.environ), (file, other))
+        second = ConfigFile(other, os.environ, file.pipeline)
+        found = _between(now, second.load(), (file, second))
         names = (str(file), str(other))
     else:
         found = _from_daemon(now, file)
@@ -139,17 +152,13 @@ def _show_differences(found: list[dict[str, Any]], names: tuple[str, str]) -> No
     output.show_table(table)
 
 
-def _loaded(file: Path) -> Config:
-    return load(file, os.environ)
+def _settings(file: ConfigFile, config: Config) -> list[dict[str, str]]:
+    from cdc.config.shown import settings_shown
+
+    return settings_shown(config, file.raw, file.environ)
 
 
-def _settings(file: Path, config: Config) -> list[dict[str, str]]:
-    from cdc.config.shown import read_raw, settings_shown
-
-    return settings_shown(config, read_raw(file), os.environ)
-
-
-def _between(one: Config, two: Config, files: tuple[Path, Path]) -> list[dict[str, Any]]:
+def _between(one: Config, two: Config, files: tuple[ConfigFile, ConfigFile]) -> list[dict[str, Any]]:
     """Return the differences of two configurations; a secret that differs has the same shown value in both."""
     from cdc.config.shown import differing
 
@@ -160,7 +169,7 @@ def _between(one: Config, two: Config, files: tuple[Path, Path]) -> list[dict[st
     return [_difference(key, before.get(key, ""), after.get(key, "")) for key in differing(one, two)]
 
 
-def _from_daemon(now: Config, file: Path) -> list[dict[str, Any]]:
+def _from_daemon(now: Config, file: ConfigFile) -> list[dict[str, Any]]:
     """Return the differences between the daemon's settings and `now`.
 
     The daemon shows no secrets, so only it can compare them: with its own file and environment.
@@ -213,12 +222,12 @@ def _is_part(key: str, part: str) -> bool:
     return key == part or key.startswith(f"{part}.")
 
 
-def _no_part(part: str, file: Path) -> TailraceError:
+def _no_part(part: str, file: ConfigFile) -> TailraceError:
     from difflib import get_close_matches
 
     from cdc.config.settings import Config as Kind
 
-    config = _loaded(file)
+    config = file.load()
     sections = list(Kind.__struct_fields__)
     if part in sections:
         return UsageError(f"{file} has no [{part}]")

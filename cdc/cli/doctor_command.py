@@ -10,8 +10,9 @@ import click
 from rich.text import Text
 
 from cdc.cli import output
-from cdc.cli.command_options import config_option, configuration, json_option
+from cdc.cli.command_options import config_option, configuration, configurations, json_option
 from cdc.cli.finding_text import show_finding
+from cdc.command_text import choose_pipeline
 from cdc.config.settings import Config
 from cdc.errors import EXIT_OK, EXIT_OPERATOR
 
@@ -26,24 +27,33 @@ if TYPE_CHECKING:
 @config_option
 @json_option
 def command(as_sql: bool, quiet: bool, config_path: Path | None, as_json: bool) -> int:
-    """Check source, broker and sinks; print how to repair them.
+    """Check source, broker and sinks; print how to repair them. Without --pipeline, of every pipeline of the file.
 
     Changes nothing. Also reports whether `cdc run` would start, by the same rules as the start itself. Exit code 0
     when capture can run (warnings included), 3 when an operator must act first.
     """
     from cdc.doctor.examine import examine
 
-    config = configuration(config_path)
     if as_sql:
-        _print_script(config)
+        _print_script(configuration(config_path))
         return EXIT_OK
-    with output.waiting("checking source, broker and sinks"):
-        findings, verdict = examine(config)
+    configs = configurations(config_path)
+    documents, codes = {}, []
+    for name, config in configs.items():
+        if name:
+            choose_pipeline(name)
+        with output.waiting(f"checking source, broker and sinks{f' of the pipeline {name}' if name else ''}"):
+            findings, verdict = examine(config)
+        documents[name] = _document(findings, verdict)
+        failed = verdict.stops or any(finding.level == "error" for finding in findings)
+        codes.append(EXIT_OPERATOR if failed else EXIT_OK)
+        if not as_json:
+            if name:
+                output.console().print(Text(f"pipeline {output.plain(name)}", style="bold underline"))
+            _show(findings, verdict, config, quiet=quiet)
     if as_json:
-        output.show_json(_document(findings, verdict))
-    else:
-        _show(findings, verdict, config, quiet=quiet)
-    return EXIT_OPERATOR if verdict.stops or any(finding.level == "error" for finding in findings) else EXIT_OK
+        output.show_json(documents.get("", {"pipelines": documents}))
+    return max(codes)
 
 
 def _print_script(config: Config) -> None:

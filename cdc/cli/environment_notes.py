@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from cdc.cli import output
+from cdc.config.config_file import ConfigFile
 from cdc.config.environment import IDENTITY, PREFIX, Override, overrides, unknown_variables
-from cdc.config.shown import read_raw
 
 _LEADS_TO = {"name": "another pipeline", "source.dsn": "another database", "kafka.bootstrap": "another Kafka cluster"}
 
 
-def note_conflicts(file: Path, environ: Mapping[str, str]) -> None:
+def note_conflicts(file: ConfigFile) -> None:
     """Print a warning for every setting that identifies the pipeline, if the environment and the file differ."""
-    if any(f"{PREFIX}{key.replace('.', '_')}".upper() in environ for key in IDENTITY):
-        for one in overrides(read_raw(file), environ):
+    if any(f"{PREFIX}{key.replace('.', '_')}".upper() in file.environ for key in IDENTITY):
+        for one in overrides(file.raw, file.environ):
             if one.conflicts:
-                output.note(f"warning: {conflict_text(one, file)}")
+                output.note(f"warning: {conflict_text(one, file.path)}")
 
 
-def log_environment(file: Path, environ: Mapping[str, str]) -> None:
+def log_environment(file: ConfigFile) -> None:
     """Log every setting that the environment sets, by name, and every variable that matches no setting."""
     from cdc.telemetry import log
 
-    raw = read_raw(file)
-    for one in overrides(raw, environ):
+    for one in overrides(file.raw, file.environ):
         if one.conflicts:
             log.get().warning(
-                "identity_overridden", setting=one.key, variable=one.variable, message=conflict_text(one, file)
+                "identity_overridden", setting=one.key, variable=one.variable, message=conflict_text(one, file.path)
             )
         else:
             log.get().info("setting_from_environment", setting=one.key, variable=one.variable, in_file=one.in_file)
-    for variable, near in unknown_variables(raw, environ):
+    for variable, near in unknown_variables(file.raw, file.environ):
         log.get().warning("variable_unknown", variable=variable, message=unknown_text(variable, near))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from cdc.errors import EXIT_OK, InvariantError, TailraceError
 
 
-def run_logged(work: Callable[[], None], last_event: str, *, as_json: bool) -> int:
-    """Run `work`, whose end is logged as `last_event`; return the exit code. Logging must be configured.
+def run_logged(work: Callable[[], int | None], last_event: str, *, as_json: bool) -> int:
+    """Run `work`, whose end is logged as `last_event`; return its exit code, or 0. Logging must be configured.
 
     With JSON logs an error is that event only, logged here if `work` has not logged it. On a terminal the error is
     raised, so that it is printed in full, and the event is dropped.
@@ -19,14 +19,13 @@ def run_logged(work: Callable[[], None], last_event: str, *, as_json: bool) -> i
     last = _FinalEvent(last_event, drop=not as_json)
     last.listen()
     try:
-        work()
+        return work() or EXIT_OK
     except TailraceError as error:
         if not as_json or isinstance(error, InvariantError):
             raise
         if not last.logged:
             log.get().error(last_event, state=error.state, **log.error_fields(error))
         return error.exit_code
-    return EXIT_OK
 
 
 class _FinalEvent:

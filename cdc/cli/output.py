@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -111,7 +111,7 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     return made
 
 
-def show_table(made: Table) -> None:
+def show_table(made: RenderableType) -> None:
     """Print a table on stdout; not limited in width unless stdout is a terminal."""
     out = Console(highlight=False, markup=False, emoji=False)
     if not out.is_terminal:

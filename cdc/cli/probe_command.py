@@ -10,9 +10,9 @@ from typing import Final
 import click
 
 from cdc.cli import output
-from cdc.cli.command_options import config_file, config_option, json_option
-from cdc.config.load import load
-from cdc.config.settings import Config
+from cdc.cli.command_options import any_file, config_option, json_option
+from cdc.config.config_file import ConfigFile
+from cdc.config.load import load_all
 from cdc.config.sink_kinds import sink_of
 from cdc.errors import EXIT_FAILED, EXIT_OK, UsageError
 from cdc.inspect.endpoint_probe import TIMEOUT_S, Probed, arguments_of, probe, reachable
@@ -23,10 +23,11 @@ _SINK: Final = ("sink", "run")
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """What to ask: capture, or one sink, and the configuration file of that process."""
+    """What to ask: capture, or one sink, and the configuration file and pipeline of that process."""
 
     sink: str | None = None
     config_path: Path | None = None
+    pipeline: str = ""
 
 
 @click.command("probe")
@@ -60,9 +61,7 @@ def command(
     if probing is None:
         answer = Probed(ok=not ready, url="", text=f"process {pid} runs neither capture nor a sink")
     else:
-        # Without warnings about the environment: a health check runs every few seconds, and changes nothing.
-        config = load(config_file(probing.config_path), os.environ)
-        answer = _ask(config, probing.sink, ready=ready, timeout_s=timeout_s)
+        answer = _ask(probing, ready=ready, timeout_s=timeout_s)
     if as_json:
         output.show_json({"ok": answer.ok, "url": answer.url or None, "answer": answer.text})
     else:
@@ -71,14 +70,23 @@ def command(
     return EXIT_OK if answer.ok else EXIT_FAILED
 
 
-def _ask(config: Config, sink: str | None, *, ready: bool, timeout_s: float) -> Probed:
+def _ask(probing: Probing, *, ready: bool, timeout_s: float) -> Probed:
+    # Without warnings about the environment: a health check runs every few seconds, and changes nothing.
+    file, path = any_file(probing.config_path), "/readyz" if ready else "/livez"
+    pipeline = probing.pipeline or file.pipeline
+    if probing.sink is None and not pipeline and file.names:
+        # The process of all pipelines. Their [http] is the same.
+        config = next(iter(load_all(file.path, os.environ).values()))
+    else:
+        config = ConfigFile(file.path, os.environ, pipeline).load()
+    sink = probing.sink
     listen = config.http.listen if sink is None else sink_of(config, sink).listen
     setting = "http.listen" if sink is None else f"sinks.{sink}.listen"
     address = reachable(listen)
     if address is None:
         return Probed(ok=not ready, url="", text=f"{setting} has no address, so there is nothing to ask")
-    tls = bool(config.http.tls_certificate)
-    return probe(address, "/readyz" if ready else "/livez", tls=tls, timeout_s=timeout_s)
+    of = pipeline if sink is None else ""
+    return probe(address, path, tls=bool(config.http.tls_certificate), timeout_s=timeout_s, pipeline=of)
 
 
 def _process(pid: int, config_path: Path | None) -> Probing | None:
@@ -103,7 +111,7 @@ def probing_of(arguments: list[str], config_path: Path | None = None) -> Probing
         if tuple(words[: len(path)]) == path:
             own, _ = _options(run, words[len(path) :])
             file = config_path or own.get("config_path") or given.get("config_path")
-            return Probing(own.get("name"), Path(file) if file is not None else None)
+            return Probing(own.get("name"), Path(file) if file is not None else None, own.get("pipeline", ""))
     return None
 
 

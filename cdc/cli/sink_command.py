@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc.cli import output, sink_query_command, sink_rebuild_command, sink_status_command
-from cdc.cli.command_options import config_file, config_option, configuration, json_option, logged_configuration
+from cdc.cli.command_options import any_file, config_option, configuration, json_option, logged_configuration
 from cdc.cli.exit_message import run_logged
 from cdc.cli.sink_status_command import all_sinks, sink_table
 from cdc.cli.tail_command import FROM, parse_start
@@ -70,10 +70,10 @@ def run_command(
     from cdc.telemetry import log
 
     as_json = json_logs or not sys.stderr.isatty()
-    log.configure(json=as_json)
+    log.configure(json=as_json, pipeline=any_file(config_path).pipeline)
 
     def work() -> None:
-        config, file = logged_configuration(config_path), config_file(config_path)
+        config, file = logged_configuration(config_path)
         if isinstance(sink_of(config, name), Applied):
             from cdc.run.app import run_applied
 

@@ -16,7 +16,7 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import msgspec
 
-from cdc.config import outbox_check, outbox_debezium
+from cdc.config import outbox_check, outbox_debezium, pipelines
 from cdc.config.credential import CommandSecret, Dsn, FileSecret, unreadable
 from cdc.config.debezium_options import as_modes, check_compatibility, translated
 from cdc.config.environment import PASSWORD, PREFIX, STORE_URLS
@@ -44,10 +44,34 @@ _RESERVED_OPTIONS: Final = frozenset(
 )
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Config:
-    """Read `path` and the environment. Raises ConfigError that names the key, the file and the accepted form."""
+def load(path: Path, environ: Mapping[str, str], pipeline: str = "") -> Config:
+    """Read `path` and the environment. Raises ConfigError that names the key, the file and the accepted form.
+
+    `pipeline` selects one of `[pipelines.*]`. Raises UsageError if the file has several and none is selected.
+    """
+    return parse(read(path), environ, where=str(path), pipeline=pipeline)
+
+
+def load_all(path: Path, environ: Mapping[str, str]) -> dict[str, Config]:
+    """Read every pipeline of a file with `[pipelines.*]`, sorted by name; empty for a file without.
+
+    Raises ConfigError if one is not valid, or if two of them cannot run side by side.
+    """
+    text, where = read(path), str(path)
+    names = pipelines.names_of(_toml(text, where), where)
+    if len(names) > 1:
+        pipelines.check_variables(environ, names)
+    found = {name: parse(text, environ, where=where, pipeline=name) for name in names}
+    wrong = pipelines.conflict(found, where)
+    if wrong is not None:
+        raise wrong
+    return found
+
+
+def read(path: Path) -> str:
+    """Return the text of a configuration file. Raises ConfigError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
             f"configuration file {path} not found",
@@ -56,15 +80,11 @@ def load(path: Path, environ: Mapping[str, str]) -> Config:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
-    return parse(text, environ, where=str(path))
 
 
-def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> Config:
+def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml", pipeline: str = "") -> Config:
     """As `load`, from the text of a file."""
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{where} is not valid TOML: {error}") from error
+    raw, environ, where = _selected(_toml(text, where), environ, where, pipeline)
     if isinstance(raw.get("encode"), dict):
         chosen = environ.get(f"{PREFIX}ENCODE_COMPATIBILITY", raw["encode"].get("compatibility"))
         translate = as_modes if chosen == "debezium" else translated
@@ -93,6 +113,26 @@ def parse(text: str, environ: Mapping[str, str], *, where: str = "cdc.toml") -> 
         raise ConfigError(f"{where}: {text}", hint=hint) from None
     _check(config, where)
     return _with_token(_with_password(outbox_check.checked(config, where), environ))
+
+
+def _toml(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not valid TOML: {error}") from error
+
+
+def _selected(
+    raw: dict[str, Any], environ: Mapping[str, str], where: str, pipeline: str
+) -> tuple[dict[str, Any], Mapping[str, str], str]:
+    """Return tables, environment and place of one pipeline; all unchanged for a file without `[pipelines]`."""
+    names = pipelines.names_of(raw, where)
+    if not names and not pipeline:
+        return raw, environ, where
+    name = pipeline or pipelines.only(names, where)
+    table = pipelines.selected(raw, name, where)
+    pipelines.check_own_variables(environ, name)
+    return table, pipelines.scoped(environ, name, names), f"{where} [{pipelines.TABLE}.{name}]"
 
 
 @cache

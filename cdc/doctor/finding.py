@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cdc.command_text import with_pipeline
+
 
 class Level(StrEnum):
     """`ERROR`: capture would not start, or the source or the log would be damaged. `WARNING`: a cost or a risk."""
@@ -44,6 +46,10 @@ class Finding:
     sql: str = ""
     command: str = ""
     table: str = ""
+
+    def __post_init__(self) -> None:
+        """Suggest a command for the pipeline of this process."""
+        object.__setattr__(self, "command", with_pipeline(self.command))
 
 
 def worst(findings: list[Finding]) -> Level:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cdc.config.pipelines import HEADER
+
 TIMEOUT_S: Final = 3.0
 _ANSWER_BYTES_MAX: Final = 1024
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - these are addresses to connect to
@@ -34,8 +36,10 @@ def reachable(listen: str) -> tuple[str, int] | None:
     return _ANYWHERE.get(host, host).strip("[]"), int(port)
 
 
-def probe(address: tuple[str, int], path: str, *, tls: bool, timeout_s: float = TIMEOUT_S) -> Probed:
-    """Request `path`. Never raises: no answer is a result.
+def probe(
+    address: tuple[str, int], path: str, *, tls: bool, timeout_s: float = TIMEOUT_S, pipeline: str = ""
+) -> Probed:
+    """Request `path`, of one pipeline if the process runs several. Never raises: no answer is a result.
 
     The certificate is not checked. The request carries no secret, and a renewed certificate, one for another name or an
     expired one must not end a process that works.
@@ -51,7 +55,7 @@ def probe(address: tuple[str, int], path: str, *, tls: bool, timeout_s: float = 
         connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         # The server accepts this name whatever http.hosts says.
-        connection.request("GET", path, headers={"Host": "localhost"})
+        connection.request("GET", path, headers={"Host": "localhost"} | ({HEADER: pipeline} if pipeline else {}))
         answer = connection.getresponse()
         lines = answer.read(_ANSWER_BYTES_MAX).decode("utf-8", "replace").splitlines()
     except (OSError, http.client.HTTPException) as error:

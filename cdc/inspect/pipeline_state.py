@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from cdc.clock import Clock
+from cdc.config.pipelines import HEADER
 from cdc.config.settings import Config, Http
 from cdc.cutindex.index_reader import cuts_between
 from cdc.errors import SourceUnreachable, TailraceError, TopicMismatch
@@ -198,9 +199,13 @@ def _trusting(certificate: str) -> ssl.SSLContext:
 
 def ask_daemon(http_settings: Http, name: str, path: str = "/status") -> dict[str, Any]:
     """Return the document of a path that names the pipeline. Raises SourceUnreachable with the reason without one."""
-    code, found = _asked(http_settings, "GET", path)
+    code, found = _asked(http_settings, "GET", path, name)
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR and "name" not in found:
-        raise SourceUnreachable(f"the daemon on {http_settings.listen} cannot answer (HTTP {code})", failing=True)
+        said = found.get("error") or f"HTTP {code}"
+        raise SourceUnreachable(f"the daemon on {http_settings.listen} cannot answer ({said})", failing=True)
+    if code == HTTPStatus.NOT_FOUND and "name" not in found:
+        said = found.get("error") or f"HTTP {code}"
+        raise SourceUnreachable(f"the daemon on {http_settings.listen} has another file: {said}", other_program=True)
     if found.get("name") != name:
         raise SourceUnreachable(
             f"the daemon on {http_settings.listen} belongs to {found.get('name')!r}", other_program=True
@@ -217,13 +222,14 @@ def post_action(http_settings: Http, name: str, action: str) -> tuple[int, dict[
     token = http_settings.token.reveal() if http_settings.token is not None else ""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     body = msgspec.json.encode({"action": action})
-    return _asked(http_settings, "POST", "/actions", body=body, headers=headers, timeout_s=ACTION_TIMEOUT_S)
+    return _asked(http_settings, "POST", "/actions", name, body=body, headers=headers, timeout_s=ACTION_TIMEOUT_S)
 
 
 def _asked(
     http_settings: Http,
     method: str,
     path: str,
+    name: str,
     *,
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
@@ -238,7 +244,7 @@ def _asked(
         if http_settings.tls_certificate:
             tls = _trusting(http_settings.tls_certificate)
             connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
-        connection.request(method, path, body, dict(headers or {}))
+        connection.request(method, path, body, {HEADER: name, **(headers or {})})
         answer = connection.getresponse()
         found = msgspec.json.decode(answer.read(_ANSWER_BYTES_MAX), type=dict[str, Any])
     except (OSError, http.client.HTTPException) as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from cdc.command_text import with_pipeline
 from cdc.model import units
 from cdc.model.wait_reason import reason_text
 from cdc.overview.levels import LEVELS, Level, level_of
@@ -49,6 +50,10 @@ class Attention:
     hint: str = ""
     command: str = ""
     page: str = ""
+
+    def __post_init__(self) -> None:
+        """Suggest a command for the pipeline of this process."""
+        object.__setattr__(self, "command", with_pipeline(self.command))
 
     @property
     def severity(self) -> Severity:

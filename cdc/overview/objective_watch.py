@@ -29,10 +29,10 @@ _HELD: Final = "slot"
 
 
 class Supervised(Protocol):
-    """See `cdc.run.supervisor.SinkView`."""
+    """See `cdc.run.supervisor.ChildView`."""
 
     @property
-    def sink(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...  # noqa: D102
     @property
     def pid(self) -> int | None: ...  # noqa: D102
     @property
@@ -99,7 +99,7 @@ class ObjectiveWatch:
     def _readings(self) -> Mapping[str, list[Reading]]:
         if self._supervised is not None:
             return {
-                view.sink: [Reading(view.report, view.report_age_s)]
+                view.name: [Reading(view.report, view.report_age_s)]
                 for view in self._supervised()
                 if view.pid is not None and view.report is not None and view.report_age_s is not None
             }

@@ -5,18 +5,14 @@ This is the only module that names every concrete class.
 
 from __future__ import annotations
 
-import atexit
 import contextvars
 import gc
 import os
-import signal
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -26,18 +22,20 @@ from cdc.artifacts.machine import Machine
 from cdc.clock import Clock, SystemClock
 from cdc.config.reloadable import ACCESS
 from cdc.config.settings import Config, Warehouse
-from cdc.config.shown import read_raw, settings_shown
+from cdc.config.shown import settings_shown
 from cdc.config.sink_kinds import applied_of, lake_of, sink_of
 from cdc.control.action_log import read_newest
 from cdc.control.perform import perform
-from cdc.errors import EXIT_OK, UsageError
+from cdc.errors import UsageError
 from cdc.kafka.sasl_rotation import rotation
 from cdc.notify.notifier import Notifier
 from cdc.overview.desk import Desk
 from cdc.overview.objective_watch import ObjectiveWatch
 from cdc.run.daemon import Capture, Daemon
+from cdc.run.part import ALONE, Part
 from cdc.run.reload import HangUps, Reloader, by_signal, followed, of_sink, passed_on, pending, reading
 from cdc.run.reload import facts as reload_facts
+from cdc.run.shutdown import Shutdown
 from cdc.run.stop_note import stops_recorded
 from cdc.run.supervisor import Launch, Supervisor
 from cdc.startup.protocol import start
@@ -56,9 +54,10 @@ from cdc.web.actions_endpoint import ActionsRoute
 from cdc.web.http_server import WebServer
 from cdc.web.wait_endpoint import WaitRoute
 from sinks.operate.lsn_wait import SinkProbe
-from sinks.state.report_sender import heartbeats
+from sinks.state.report_sender import heartbeats, pipe_reports
 
 if TYPE_CHECKING:
+    from cdc.config.config_file import ConfigFile
     from sinks.compose import Replay
     from sinks.warehouse.lake.location import Location
     from sinks.warehouse.lake.manifest import Manifest
@@ -67,8 +66,6 @@ if TYPE_CHECKING:
     from sinks.warehouse.verify.mirror_check import MirrorReport
     from sinks.warehouse.views.definition import ViewFiles
 
-_SAME_SIGNAL_S: Final = 1.0  # a process manager may signal both the process and its group: count them as one signal
-
 STOP_DEADLINE_S: Final = 15.0
 """From SIGTERM until the process exits, even if it still waits for a broker or server. An exit at any time is safe."""
 
@@ -76,13 +73,11 @@ SINK_STOP_DEADLINE_S: Final = 50.0
 """STOP_DEADLINE_S of a sink, which may finish its current cut; shorter than `cdc.run.supervisor.END_DEADLINE_S`."""
 
 _GC_THRESHOLD: Final = (50_000, 20, 100)
-_STDIN: Final = 0
-_PIPE_BYTES: Final = 4096  # any size: no data arrives
 _SINK_CATCHING_UP_S: Final = 30.0  # a cut under load takes seconds; a sink that lags for half a minute is behind
 
 
 def run_capture(
-    config: Config, *, sinks: Launch | None = None, file: Path | None = None, until_eof: bool = False
+    config: Config, *, sinks: Launch | None = None, file: ConfigFile | None = None, part: Part = ALONE
 ) -> None:
     """Run capture in this process until SIGTERM or SIGINT. Raises errors that need an operator, after logging them.
 
@@ -90,7 +85,7 @@ def run_capture(
 
     A second signal, or the deadline, ends the process at once. Nothing is lost: the next start aborts the open Kafka
     transaction. With `sinks`, every configured sink runs in a child process and ends with capture, for any reason.
-    With `until_eof`, the end of standard input also stops capture. Raises UsageError if no sink is configured.
+    `part` is what a parent process that runs several pipelines asks for. Raises UsageError if no sink is configured.
     """
     if sinks is not None and not config.sinks:
         raise UsageError("--with-sinks needs a sink, but none is configured", hint="add a table [sinks.NAME]")
@@ -99,9 +94,9 @@ def run_capture(
     report_broken_threads()
     clock, metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     status = Status(config.name, clock, metrics)
-    shutdown = _Shutdown(stop, deadline_s=STOP_DEADLINE_S)
-    if until_eof:
-        threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
+    shutdown = Shutdown(stop, deadline_s=STOP_DEADLINE_S)
+    if part.until_eof:
+        shutdown.at_eof()
     with ExitStack() as closing:
         probes = {name: sink_probe(config, name, closing) for name in config.sinks}
         report: tuple[Reported, Rendered] = (status, metrics)
@@ -110,15 +105,19 @@ def run_capture(
             needed = config.http.ready_needs_sinks
             both = WithSinks(status, metrics, supervisor.views, pipeline=config.name, ready_needs_sinks=needed)
             report = (both, both)
+        closing.enter_context(pipe_reports(report[0].snapshot, clock, part.report_fd))
         status.spans = _exported(config, "capture", metrics, report[1], clock, closing)
         reloader, access = Reloader(config, reading(config, file)), Access.of(config.http)
+        listen = config.http.listen
+        if part.http_socket is not None:
+            listen, access = part.http_socket, replace(access, certificate="", key="")  # the parent has them
         performed = partial(perform, config, reload=lambda: reload_facts(reloader.reload()))
         desk = None
-        if config.http.listen or config.notify:
+        if listen or config.notify:
             desk = closing.enter_context(_desk(reloader, report[0], clock, status, file))
             closing.enter_context(reloader.followed_by(desk.adopt))
         actions = ActionsRoute(performed, partial(read_newest, config))
-        _serve(config.http.listen, report, probes, clock, closing, access=access, actions=actions, desk=desk)
+        _serve(listen, report, probes, clock, closing, access=access, actions=actions, desk=desk)
         _adopting(reloader, access, closing)
         if supervisor is not None:
             closing.enter_context(supervisor)
@@ -144,16 +143,16 @@ def run_capture(
             Daemon(begin, status, metrics, clock).run(stop)
 
 
-def _desk(reloader: Reloader, report: Reported, clock: Clock, status: Status, file: Path | None) -> Desk:
-    raw = read_raw(file)
+def _desk(reloader: Reloader, report: Reported, clock: Clock, status: Status, file: ConfigFile | None) -> Desk:
+    raw, environ = (file.raw, file.environ) if file is not None else ({}, os.environ)
     return Desk(
         reloader.config,
         report,
         clock,
         left_out=lambda: status.left_out.tables,
-        settings=lambda: settings_shown(reloader.config, raw, os.environ),
+        settings=lambda: settings_shown(reloader.config, raw, environ),
         pending=lambda: pending(reloader),
-        file=file,
+        file=file.path if file is not None else None,
     )
 
 
@@ -194,7 +193,7 @@ def run_sink(
     master: str | None = None,
     until_eof: bool = False,
     report_fd: int | None = None,
-    file: Path | None = None,
+    file: ConfigFile | None = None,
 ) -> None:
     """Run a warehouse sink in this process until SIGTERM or SIGINT. Raises errors that need an operator, after logging.
 
@@ -214,9 +213,9 @@ def run_sink(
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=catching_up_s)
     metrics = LakeMetrics(daemon_metrics, name)
     status = LakeStatus(daemon_status, metrics, clock)
-    shutdown = _Shutdown(stop, deadline_s=SINK_STOP_DEADLINE_S)
+    shutdown = Shutdown(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
-        threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
+        shutdown.at_eof()
     with ExitStack() as closing:
         closing.callback(close_open_session)
         tracing = _tracing(config, name, _exported(config, name, daemon_metrics, metrics, clock, closing), clock)
@@ -253,7 +252,7 @@ def run_applied(
     replay: Replay | None = None,
     instance: str = "",
     report_fd: int | None = None,
-    file: Path | None = None,
+    file: ConfigFile | None = None,
 ) -> None:
     """Like `run_sink`, for search and cache. `instance` identifies the worker in its group across restarts."""
     from sinks.compose import replayed, start_applied
@@ -268,9 +267,9 @@ def run_applied(
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
     metrics = RunnerMetrics(daemon_metrics, name)
     status = RunnerStatus(daemon_status, metrics, clock)
-    shutdown = _Shutdown(stop, deadline_s=SINK_STOP_DEADLINE_S)
+    shutdown = Shutdown(stop, deadline_s=SINK_STOP_DEADLINE_S)
     if until_eof:
-        threading.Thread(target=_request_at_eof, args=(shutdown,), name="until-eof", daemon=True).start()
+        shutdown.at_eof()
     with ExitStack() as closing:
         probes = {name: sink_probe(config, name, closing)}
         tracing = _tracing(config, name, _exported(config, name, daemon_metrics, metrics, clock, closing), clock)
@@ -369,63 +368,5 @@ def _serve(
     waits = WaitRoute(probes, clock)
     web = WebServer(listen, status, metrics, waits=waits, actions=actions, desk=desk, setting=setting, access=access)
     closing.callback(web.close)
-    log.get().info("http_listening", port=web.port)
-
-
-class _Shutdown:
-    """Sets `stop` at the first signal; exits the process at a second one or after the deadline.
-
-    `last` is called before an exit at the deadline. Create it in the main thread, because it installs signal handlers.
-    """
-
-    def __init__(self, stop: threading.Event, *, deadline_s: float) -> None:
-        self.last: Callable[[], None] = lambda: None
-        self._stop = stop
-        self._deadline_s = deadline_s
-        self._first_s: float | None = None
-        self._work_ended = False
-        self._timer: threading.Timer | None = None
-        signal.signal(signal.SIGTERM, self._handle)
-        signal.signal(signal.SIGINT, self._handle)
-        atexit.register(_ignore_signals)
-
-    def request(self) -> None:
-        """Act as at the first signal. Does nothing after a signal."""
-        if self._first_s is not None:
-            return
-        self._first_s = time.monotonic()
-        self._stop.set()
-        if not self._work_ended:
-            self._timer = threading.Timer(self._deadline_s, self._exit)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def work_ended(self) -> None:
-        """Cancel the deadline: the work has ended. Steps that follow have their own deadlines."""
-        self._work_ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
-        if self._first_s is not None and time.monotonic() - self._first_s > _SAME_SIGNAL_S:
-            os._exit(EXIT_OK)
-        self.request()
-
-    def _exit(self) -> None:
-        log.get().warning("stop_deadline_passed", seconds=self._deadline_s)
-        self.last()
-        os._exit(EXIT_OK)
-
-
-def _ignore_signals() -> None:
-    """Ignore signals while the interpreter exits: it resets the handlers, and a signal would change the exit code."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _request_at_eof(shutdown: _Shutdown) -> None:
-    # Not sys.stdin: a thread that reads from it would keep the interpreter from exiting.
-    with suppress(OSError):
-        while os.read(_STDIN, _PIPE_BYTES):
-            pass
-    shutdown.request()
+    if web.port:  # else the parent process listens
+        log.get().info("http_listening", port=web.port)

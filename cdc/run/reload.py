@@ -14,11 +14,9 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc.config.load import load
 from cdc.config.reloadable import RELOADABLE, Changes, changes, merged
 from cdc.control.action_record import Actor
 from cdc.control.requests import ConfigReload
@@ -28,9 +26,10 @@ from cdc.telemetry import log
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cdc.config.config_file import ConfigFile
     from cdc.config.settings import Config
     from cdc.control.perform import Outcome
-    from cdc.run.supervisor import SinkView
+    from cdc.run.supervisor import ChildView
 
 Adopt = Callable[["Config"], None]
 """Takes over a configuration that differs from the last one in reloadable settings only."""
@@ -126,7 +125,7 @@ def followed(reloader: Reloader, running: Any) -> _Followed:
     return _Followed(running, reloader.followed_by(running.adopt))
 
 
-def passed_on(config: Config, sinks: Callable[[], Iterable[SinkView]]) -> Adopt:
+def passed_on(config: Config, sinks: Callable[[], Iterable[ChildView]]) -> Adopt:
     """Return what lets the processes of sinks reload, too, when a setting changes that they take over."""
     used = config.http
 
@@ -202,9 +201,9 @@ def by_signal(perform: Callable[[ConfigReload, Actor], Outcome]) -> Callable[[],
     return reload
 
 
-def reading(config: Config, file: Path | None) -> Callable[[], Config]:
+def reading(config: Config, file: ConfigFile | None) -> Callable[[], Config]:
     """Return a function that reads `file` and the environment of this process again; without a file, `config`."""
-    return partial(load, file, os.environ) if file is not None else lambda: config
+    return file.load if file is not None else lambda: config
 
 
 def _has_terminal() -> bool:

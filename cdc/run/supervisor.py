@@ -1,24 +1,20 @@
-"""Runs every configured sink beside capture, each in its own process, and restarts sinks that end.
+"""Runs child processes, of sinks beside capture or of several pipelines, and restarts those that end.
 
-A sink never stops capture. A sink that failed is restarted after a growing pause. A sink that needs an operator is
-restarted at a slower pace, because only a start can find out whether the operator has acted. A sink is not restarted
-if it was stopped in order from outside, or if another process replaced it (FENCED): a restart would take the work back.
+No child stops another one. A child that failed is restarted after a growing pause. A sink that needs an operator is
+restarted at a slower pace, because only a start can find out whether the operator has acted. A pipeline that needs an
+operator is started again only when it is asked for, as a `cdc run` of its own would be. A child is not restarted if it
+was stopped in order from outside, or if another process replaced it (FENCED): a restart would take the work back.
 
-The exit code and the reports that a sink sends through a pipe (`cdc.model.sink_report`) distinguish these cases. No
+The exit code and the reports that a child sends through a pipe (`cdc.model.sink_report`) distinguish these cases. No
 child outlives this process: the standard input of each child is a pipe, and the child stops in order when it closes.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeAlias
 
 import tenacity
@@ -26,7 +22,7 @@ import tenacity
 from cdc.clock import Clock
 from cdc.errors import EXIT_OK, EXIT_OPERATOR, EXIT_USAGE
 from cdc.model.run_state import State
-from cdc.model.sink_report import UNKNOWN, SinkReport, decode, needs_operator
+from cdc.model.sink_report import UNKNOWN, SinkReport, needs_operator
 from cdc.telemetry import log
 
 END_DEADLINE_S: Final = 60.0
@@ -49,7 +45,7 @@ HEALTHY_S: Final = 60.0
 REPORT_STALE_S: Final = 15.0
 """After this time without a report, the state of a running process is UNKNOWN: it may be frozen."""
 
-_LAST_REPORT_S: Final = 2.0  # for reading the last reports of an ended process from its pipe
+_ASKED_EVERY_S: Final = 0.5
 _KILLED_S: Final = 10.0  # after SIGKILL, only the kernel still has to act
 
 
@@ -78,8 +74,43 @@ Launch: TypeAlias = Callable[[str], Child]
 """Starts the process of a sink. Raises OSError if the machine cannot start a process."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the children are.
+
+    Attributes:
+        word: first word of log events, and the field that names the child.
+        command: shows the state of the child `{}`.
+        comes_back: a child that needs an operator is restarted at a slow pace; else it is started when asked for.
+        needs: what to do for a child that needs an operator.
+        again: how a child that was stopped from outside starts again.
+    """
+
+    word: str
+    command: str
+    comes_back: bool
+    needs: str
+    again: str
+
+
+SINK: Final = Kind(
+    "sink",
+    "cdc sink status {}",
+    comes_back=True,
+    needs="capture continues; repair what the sink reports, then the sink restarts by itself",
+    again="restart `cdc run` to start it again",
+)
+PIPELINE: Final = Kind(
+    "pipeline",
+    "cdc status --pipeline {}",
+    comes_back=False,
+    needs="the other pipelines continue; repair what the pipeline reports, then send SIGHUP to start it",
+    again="send SIGHUP to start it again",
+)
+
+
 class AfterExit(Enum):
-    """What to do with a sink whose process has ended."""
+    """What to do with a child whose process has ended."""
 
     RESTART = "it failed: restart it"
     NEEDS_OPERATOR = "an operator must act: restart it at a slow pace"
@@ -88,7 +119,7 @@ class AfterExit(Enum):
 
 
 def after_exit(exit_code: int, report: SinkReport | None = None) -> AfterExit:
-    """Decide by the exit code of `cdc sink run` and its last report."""
+    """Decide by the exit code of `cdc sink run` or `cdc run` and its last report."""
     if exit_code == EXIT_OK:
         return AfterExit.STOPPED
     if exit_code not in {EXIT_OPERATOR, EXIT_USAGE}:
@@ -97,8 +128,8 @@ def after_exit(exit_code: int, report: SinkReport | None = None) -> AfterExit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkView:
-    """The current state of a sink.
+class ChildView:
+    """The current state of a child.
 
     Attributes:
         state: state of the process; UNKNOWN if it runs without a recent report, STUCK if its loop makes no progress.
@@ -110,7 +141,7 @@ class SinkView:
         next_start_s: seconds until the restart; None if the process runs or is not restarted.
     """
 
-    sink: str
+    name: str
     state: str
     pid: int | None
     restarts: int
@@ -141,10 +172,12 @@ class SinkView:
 
 
 class Keeper:
-    """Keeps one sink running, in the thread that calls `run`. Call the other methods from any thread."""
+    """Keeps one child running, in the thread that calls `run`. Call the other methods from any thread."""
 
-    def __init__(self, sink: str, launch: Launch, clock: Clock, stop: threading.Event) -> None:
-        self.sink = sink
+    def __init__(self, name: str, launch: Launch, clock: Clock, stop: threading.Event, kind: Kind = SINK) -> None:
+        self.name = name
+        self._kind = kind
+        self._asked = threading.Event()
         self._launch = launch
         self._clock = clock
         self._stop = stop
@@ -160,8 +193,23 @@ class Keeper:
 
     def run(self) -> None:
         """Start and restart the process until `stop` is set or no restart is due. The process is gone on return."""
-        while not (self._down or self._stop.is_set()):
+        while not self._stop.is_set():
             self._episode()
+            if self._down and self._kind.comes_back:
+                return
+            while self._down and not self._clock.wait(self._stop, _ASKED_EVERY_S):
+                if self._asked.is_set():
+                    self._down = False
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a child that ended and is not restarted by itself; None for any other."""
+        return self._exit_code if self._down else None
+
+    def start_again(self) -> None:
+        """Start a child that ended and is not restarted by itself. Does nothing for any other."""
+        if self._down:
+            self._asked.set()
 
     def terminate(self) -> None:
         """Send SIGTERM once; a second one would end the process at once. Set `stop` before."""
@@ -176,15 +224,15 @@ class Keeper:
             if self._child is not None:
                 self._child.kill()
 
-    def view(self) -> SinkView:
+    def view(self) -> ChildView:
         """Return the current state. Thread-safe."""
         with self._lock:
             child, now_s = self._child, self._clock.monotonic_s()
             report = (child.report if child is not None else None) or self._report
             age_s = None if report is None else max(0.0, self._clock.wall_s() - report.at_ms / 1000)
             next_s = None if self._next_s is None or child is not None else max(0.0, self._next_s - now_s)
-            return SinkView(
-                sink=self.sink,
+            return ChildView(
+                name=self.name,
                 state=self._state(child, age_s),
                 pid=None if child is None else child.pid,
                 restarts=max(0, self._starts - 1),
@@ -221,6 +269,7 @@ class Keeper:
     def _failed(self) -> bool:
         """Run the process once. Returns whether to pause before the next run."""
         began_s = self._clock.monotonic_s()
+        self._asked.clear()
         code = self._run_once()
         if code is None:
             return True
@@ -229,28 +278,28 @@ class Keeper:
         what = after_exit(code, self._report)
         if what is not AfterExit.NEEDS_OPERATOR:
             self._operator_failures = 0
-        match what:
-            case AfterExit.RESTART:
-                log.get().warning("sink_ended", sink=self.sink, **_exit_fields(code))
-                return self._clock.monotonic_s() - began_s < HEALTHY_S
-            case AfterExit.NEEDS_OPERATOR:
-                self._wait_for_operator(code)
-                return False
-            case AfterExit.REPLACED:
-                log.get().error(
-                    "sink_replaced",
-                    sink=self.sink,
-                    exit_code=code,
-                    hint="another process runs this sink, so it is not restarted here; stop that process, or remove "
-                    "the sink from this configuration",
-                    command=f"cdc sink status {self.sink}",
-                )
-            case AfterExit.STOPPED:
-                log.get().warning(
-                    "sink_left", sink=self.sink, hint="a signal stopped it; restart `cdc run` to start it again"
-                )
+        if what is AfterExit.RESTART:
+            self._log("warning", "ended", **_exit_fields(code))
+            return self._clock.monotonic_s() - began_s < HEALTHY_S
+        if what is AfterExit.NEEDS_OPERATOR and self._kind.comes_back:
+            self._wait_for_operator(code)
+            return False
+        command, word = self._kind.command.format(self.name), self._kind.word
+        if what is AfterExit.NEEDS_OPERATOR:
+            self._log("error", "needs_operator", exit_code=code, hint=self._kind.needs, command=command)
+        elif what is AfterExit.REPLACED:
+            hint = f"another process runs this {word}, so it is not restarted here; stop that process, or remove the "
+            self._log(
+                "error", "replaced", exit_code=code, hint=f"{hint}{word} from this configuration", command=command
+            )
+        else:
+            self._log("warning", "left", hint=f"a signal stopped it; {self._kind.again}")
         self._down = True
         return False
+
+    def _log(self, level: str, event: str, **fields: object) -> None:
+        say = getattr(log.get(), level)
+        say(f"{self._kind.word}_{event}", **{self._kind.word: self.name}, **fields)
 
     def _wait_for_operator(self, code: int) -> None:
         """Pause, then restart: the operator may have repaired a right, a setting, a topic or the space of a store."""
@@ -258,14 +307,14 @@ class Keeper:
         pause_s = min(RESTART_MAX_S, OPERATOR_FIRST_S * 2.0 ** min(self._operator_failures - 1, 10))
         if self._report is not None and self._report.state in {State.STALE, State.GAP}:
             pause_s = REPAIR_S
-        log.get().error(
-            "sink_needs_operator",
-            sink=self.sink,
+        self._log(
+            "error",
+            "needs_operator",
             exit_code=code,
             failures=self._operator_failures,
             again_in_s=pause_s,
-            hint="capture continues; repair what the sink reports, then the sink restarts by itself",
-            command=f"cdc sink status {self.sink}",
+            hint=self._kind.needs,
+            command=self._kind.command.format(self.name),
         )
         self._pause(pause_s)
 
@@ -275,12 +324,12 @@ class Keeper:
             if self._stop.is_set():
                 return EXIT_OK
             try:
-                child = self._child = self._launch(self.sink)
+                child = self._child = self._launch(self.name)
                 self._starts += 1
             except OSError as error:
-                log.get().warning("sink_not_started", sink=self.sink, reason=error.strerror)
+                self._log("warning", "not_started", reason=error.strerror)
                 return None
-        log.get().info("sink_started", sink=self.sink, pid=child.pid)
+        self._log("info", "started", pid=child.pid)
         code = child.wait()
         with self._lock:
             self._child, self._report, self._exit_code = None, child.report, code
@@ -288,7 +337,7 @@ class Keeper:
 
     def _log_pause(self, state: tenacity.RetryCallState) -> None:
         seconds = state.next_action.sleep if state.next_action else 0.0
-        log.get().info("sink_restarts", sink=self.sink, failures=state.attempt_number, after_s=round(seconds, 1))
+        self._log("info", "restarts", failures=state.attempt_number, after_s=round(seconds, 1))
 
     def _pause(self, seconds: float) -> None:
         self._next_s = self._clock.monotonic_s() + seconds
@@ -296,30 +345,48 @@ class Keeper:
 
 
 class Supervisor:
-    """Keeps all sinks of a configuration running. Call `start` once; `close` is thread-safe and repeatable."""
+    """Keeps all children running. Call `start` once; `close` is thread-safe and repeatable."""
 
     def __init__(
-        self, sinks: Iterable[str], launch: Launch, clock: Clock, *, end_deadline_s: float = END_DEADLINE_S
+        self,
+        names: Iterable[str],
+        launch: Launch,
+        clock: Clock,
+        *,
+        kind: Kind = SINK,
+        end_deadline_s: float = END_DEADLINE_S,
     ) -> None:
         self._clock = clock
         self._stop = threading.Event()
         self._end_deadline_s = end_deadline_s
-        self._keepers = [Keeper(sink, launch, clock, self._stop) for sink in sorted(sinks)]
+        self._word = kind.word
+        self._keepers = [Keeper(name, launch, clock, self._stop, kind) for name in sorted(names)]
         self._threads = [
-            threading.Thread(target=keeper.run, name=f"sink-{keeper.sink}", daemon=True) for keeper in self._keepers
+            threading.Thread(target=keeper.run, name=f"{kind.word}-{keeper.name}", daemon=True)
+            for keeper in self._keepers
         ]
 
     def start(self) -> None:
-        """Start every sink. Returns immediately."""
+        """Start every child. Returns immediately."""
         for thread in self._threads:
             thread.start()
 
-    def views(self) -> list[SinkView]:
-        """Return the current state of each sink."""
+    def views(self) -> list[ChildView]:
+        """Return the current state of each child."""
         return [keeper.view() for keeper in self._keepers]
 
+    def start_again(self) -> None:
+        """Start the children that ended and are not restarted by themselves."""
+        for keeper in self._keepers:
+            keeper.start_again()
+
+    def exit_codes(self) -> list[int] | None:
+        """Return the exit codes once no child runs and none is restarted by itself; None before."""
+        codes = [keeper.exit_code for keeper in self._keepers]
+        return None if None in codes else [code for code in codes if code is not None]
+
     def close(self) -> None:
-        """Stop every sink with SIGTERM, and with SIGKILL at the deadline."""
+        """Stop every child with SIGTERM, and with SIGKILL at the deadline."""
         self._stop.set()
         for keeper in self._keepers:
             keeper.terminate()
@@ -327,7 +394,8 @@ class Supervisor:
         for keeper, thread in zip(self._keepers, self._threads, strict=True):
             thread.join(max(0.0, ends_s - self._clock.monotonic_s()))
             if thread.is_alive():
-                log.get().warning("sink_killed", sink=keeper.sink, after_s=self._end_deadline_s)
+                fields = {self._word: keeper.name}
+                log.get().warning(f"{self._word}_killed", after_s=self._end_deadline_s, **fields)
                 keeper.kill()
                 thread.join(_KILLED_S)
 
@@ -337,75 +405,6 @@ class Supervisor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class SinkProcess:
-    """`cdc sink run` as a child process; see `Child`."""
-
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str], *, reports: bool = True) -> None:
-        """Start the process. `reports`: the command accepts ``--report-fd``."""
-        # The child has its own process group, so that Ctrl-C reaches only this process, which then signals the child.
-        # A second signal would end the child in the middle of a cut.
-        reading, writing = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                [*command, *([] if not reports else ["--report-fd", str(writing)])],
-                env=environ,
-                stdin=subprocess.PIPE,
-                process_group=0,
-                pass_fds=(writing,),
-            )
-        except BaseException:
-            os.close(reading)
-            raise
-        finally:
-            os.close(writing)
-        self._report: SinkReport | None = None
-        self._reader = threading.Thread(target=self._read, args=(reading,), name="sink-reports", daemon=True)
-        self._reader.start()
-
-    @property
-    def pid(self) -> int:
-        """See `Child`."""
-        return self._process.pid
-
-    @property
-    def report(self) -> SinkReport | None:
-        """See `Child`."""
-        return self._report
-
-    def _read(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, "rb") as lines:
-            for line in lines:
-                self._report = decode(line) or self._report
-
-    def wait(self) -> int:
-        """See `Child`."""
-        code = self._process.wait()
-        self._reader.join(_LAST_REPORT_S)
-        if self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
-        return code
-
-    def terminate(self) -> None:
-        """See `Child`."""
-        self._process.terminate()
-
-    def kill(self) -> None:
-        """See `Child`."""
-        self._process.kill()
-
-
-def sink_command(sink: str, config: Path, *, json_logs: bool, instance: str = "") -> list[str]:
-    """Return the command that runs a sink.
-
-    With the same `instance`, a restarted process gets its partitions back at once. Without it, the group notices a
-    killed process only when its session ends, after 45 s.
-    """
-    command = [sys.executable, "-m", "cdc", "sink", "run", sink, "-c", str(config), "--until-eof"]
-    command += ["--instance", instance] if instance else []
-    return [*command, "--json-logs"] if json_logs else command
 
 
 def _stopped(_: tenacity.RetryCallState) -> None:

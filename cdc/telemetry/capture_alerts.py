@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cdc.model.run_state import State
+from cdc.model.sink_report import WORKING
 from cdc.telemetry.alert_rule import (
     CAPTURE_JOB,
     OPERATOR_STATES,
@@ -14,6 +16,7 @@ from cdc.telemetry.alert_rule import (
 )
 
 _EXHAUSTED: Final = 'cdc_starts_total{reason=~"MachineExhausted|SpoolFailed"}'
+_ALIVE_STATES: Final = "|".join(sorted([*WORKING, State.STARTING, State.WAITING]))
 _WAITS: Final = 'max_over_time(cdc_waiting_state{pipeline=%q,sink=""}[10m]) == 1'
 
 CAPTURE_ALERTS: Final = (
@@ -33,6 +36,24 @@ CAPTURE_ALERTS: Final = (
         summary="Capture is down",
         description="No process of capture of the pipeline {{ $labels.pipeline }} answers. PostgreSQL keeps WAL for "
         "its slot meanwhile.",
+    ),
+    Alert(
+        name="TailracePipelineDown",
+        expr=f'max by (pipeline) (cdc_supervised_pipeline_state{{state=~"{_ALIVE_STATES}"}}) == 0',
+        for_minutes=2,
+        severity="page",
+        summary="A pipeline of a file with several does not run",
+        description="The process of the pipeline {{ $labels.pipeline }} has ended and is not restarted, or it reports "
+        "nothing. The other pipelines of its file continue. PostgreSQL keeps WAL for its slot meanwhile.",
+    ),
+    Alert(
+        name="TailracePipelineRestarts",
+        expr="max by (pipeline) (changes(cdc_supervised_pipeline_restarts[1h])) > 3",
+        for_minutes=0,
+        severity="ticket",
+        summary="The process of a pipeline ends again and again",
+        description="`cdc run` restarted the process of the pipeline {{ $labels.pipeline }} {{ $value }} times in an "
+        "hour.",
     ),
     Alert(
         name="TailraceCaptureNeedsOperator",

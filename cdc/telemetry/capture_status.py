@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from cdc.clock import Clock
+from cdc.command_text import with_pipeline
 from cdc.errors import TailraceError
 from cdc.lsn import Lsn
 from cdc.model.change_records import BatchStats, StreamPosition
@@ -416,7 +417,7 @@ def ddl_document(finding: DdlFinding) -> dict[str, str]:
         "kind": finding.kind,
         "what": finding.what,
         "hint": finding.hint,
-        "command": finding.command,
+        "command": with_pipeline(finding.command),
         "since_lsn": str(Lsn(finding.since_lsn)),
         "lsn": str(Lsn(finding.lsn)),
     }

@@ -18,12 +18,20 @@ import structlog
 from cdc.errors import TailraceError
 
 
-def configure(*, json: bool, verbose: bool = False, stream: TextIO | None = None) -> None:
-    """Send all logs of the process, including librdkafka's, to `stream` (default: stderr)."""
+def configure(*, json: bool, verbose: bool = False, stream: TextIO | None = None, pipeline: str = "") -> None:
+    """Send all logs of the process, including librdkafka's, to `stream` (default: stderr).
+
+    `pipeline` is a field of every event, because the processes of several pipelines share a log; none if empty.
+    """
+
+    def named(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {"pipeline": pipeline, **event} if pipeline else event
+
     target = cast("TextIO", _Unfailing(stream or sys.stderr))  # it implements all that a log needs
     level = logging.DEBUG if verbose else logging.INFO
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        named,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

@@ -14,10 +14,10 @@ SHOWN_STATES: Final = (*(state.value for state in State), STUCK, UNKNOWN)
 
 
 class View(Protocol):
-    """See `cdc.run.supervisor.SinkView`."""
+    """See `cdc.run.supervisor.ChildView`."""
 
     @property
-    def sink(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...  # noqa: D102
     @property
     def state(self) -> str: ...  # noqa: D102
     def document(self) -> dict[str, Any]: ...  # noqa: D102
@@ -54,12 +54,12 @@ class SupervisedMetrics(Declarations):
         for view in views:
             document: Mapping[str, Any] = view.document()
             for state in SHOWN_STATES:
-                self.state.labels(view.sink, state).set(float(view.state == state))
-            self.ready.labels(view.sink).set(float(follows_log(view.state)))
-            self.restarts.labels(view.sink).set(document["restarts"])
-            self.lag_records.labels(view.sink).set(_number(document["lag_records"]))
-            self.lag_seconds.labels(view.sink).set(_number(document["lag_seconds"]))
-            self.report_age_seconds.labels(view.sink).set(_number(document["report_age_seconds"]))
+                self.state.labels(view.name, state).set(float(view.state == state))
+            self.ready.labels(view.name).set(float(follows_log(view.state)))
+            self.restarts.labels(view.name).set(document["restarts"])
+            self.lag_records.labels(view.name).set(_number(document["lag_records"]))
+            self.lag_seconds.labels(view.name).set(_number(document["lag_seconds"]))
+            self.report_age_seconds.labels(view.name).set(_number(document["report_age_seconds"]))
 
 
 class WithSinks:
@@ -83,7 +83,7 @@ class WithSinks:
     @property
     def state(self) -> str:
         """The state of capture, and of every sink because of which /readyz is not 200."""
-        named = [f"{view.sink} {view.state}" for view in self._views() if not follows_log(view.state)]
+        named = [f"{view.name} {view.state}" for view in self._views() if not follows_log(view.state)]
         return ", sink ".join([str(self._capture.state), *(named if self._ready_needs_sinks else [])])
 
     @property
@@ -95,7 +95,7 @@ class WithSinks:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the document of /status."""
-        return {**self._capture.snapshot(), "sinks": {view.sink: view.document() for view in self._views()}}
+        return {**self._capture.snapshot(), "sinks": {view.name: view.document() for view in self._views()}}
 
     def render(self) -> bytes:
         """Return the page of /metrics."""

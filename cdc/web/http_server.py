@@ -11,6 +11,7 @@ import re
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,8 @@ from cdc.web.routes import application
 from cdc.web.wait_endpoint import TIMEOUT_MAX_S
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from cdc.overview.desk import Desk
     from cdc.telemetry.exposition import Rendered, Reported
     from cdc.web.actions_endpoint import ActionsRoute
@@ -41,8 +44,72 @@ _LISTEN: Final = re.compile(r"(\[.+\]|[^:\[\]]+):(\d{1,5})")
 _PORT_MAX: Final = 65535
 
 
-class WebServer:
-    """Serves until closed; `port` is the actual port if 0 was configured."""
+class HttpServer:
+    """Serves an application until closed; `port` is the actual port if 0 was configured."""
+
+    def __init__(
+        self,
+        listen: str,
+        application: Callable[[bool], ASGIApp],
+        *,
+        setting: str = "http.listen",
+        access: Access | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`listen` is host:port, or the path of a Unix socket; `setting` is where it comes from.
+
+        `application` gets whether only this machine reaches the server by its address. Raises ConfigError that names
+        `setting` if it cannot be listened on.
+        """
+        on_socket = listen.startswith("/")
+        host, port = ("", 0) if on_socket else _address(listen, setting)
+        access = access or Access()
+        config = uvicorn.Config(
+            application(is_loopback(host)),
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            log_level="critical",  # what fails is logged as our own event
+            access_log=False,
+            proxy_headers=on_socket,  # only the parent process reaches the socket, and says who the client is
+            forwarded_allow_ips="*",
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=_STOP_S,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        )
+        certificate = _Certificate(access) if access.certificate else None
+        try:
+            self._socket = _unix_socket(listen) if on_socket else _tcp_socket(host, port)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {setting} = {listen!r}: {error.strerror or error}",
+                hint='if another program uses the port, choose another one, or "" to disable it',
+                command=_example(setting),
+            ) from error
+        self.port: int = 0 if on_socket else self._socket.getsockname()[1]
+        """The port that the server listens on; 0 for a Unix socket."""
+        self._server = _Server(config, limits or Limits(CONNECTIONS_MAX, REQUEST_S, ANSWER_S), certificate)
+        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        self._thread.start()
+        self._server.serving.wait()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run([self._socket])
+        finally:
+            self._server.serving.set()
+
+    def close(self) -> None:
+        """Stop serving and free the port."""
+        self._server.stop()
+        self._thread.join()
+
+
+class WebServer(HttpServer):
+    """Serves the endpoints of capture or of a sink."""
 
     def __init__(
         self,
@@ -58,58 +125,40 @@ class WebServer:
         limits: Limits | None = None,
     ) -> None:
         """`setting` is where `listen` comes from. Raises ConfigError that names it if it cannot be listened on."""
-        host, port = _address(listen, setting)
         access = access or Access()
-        app = application(status, metrics, waits, access, on_loopback=is_loopback(host), actions=actions, desk=desk)
-        config = uvicorn.Config(
-            app,
-            http=BoundedProtocol,
-            ws="none",
-            lifespan="off",
-            loop="asyncio",
-            log_config=None,
-            log_level="critical",  # what fails is logged as our own event
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=_STOP_S,
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-        )
-        certificate = _Certificate(access) if access.certificate else None
-        try:
-            self._socket = socket.create_server(
-                (host, port),
-                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-                backlog=CONNECTIONS_MAX,
-                dualstack_ipv6=":" in host and socket.has_dualstack_ipv6(),
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {setting} = {listen!r}: {error.strerror}",
-                hint='if another program uses the port, choose another one, or "" to disable it',
-                command=_example(setting),
-            ) from error
-        self.port: int = self._socket.getsockname()[1]
-        """The port that the server listens on."""
         self._waits = waits
-        self._server = _Server(config, limits or Limits(CONNECTIONS_MAX, REQUEST_S, ANSWER_S), certificate)
-        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
-        self._thread.start()
-        self._server.serving.wait()
 
-    def _serve(self) -> None:
-        try:
-            self._server.run([self._socket])
-        finally:
-            self._server.serving.set()
+        def made(on_loopback: bool) -> ASGIApp:  # noqa: FBT001 - the form of HttpServer
+            return application(status, metrics, waits, access, on_loopback=on_loopback, actions=actions, desk=desk)
+
+        super().__init__(listen, made, setting=setting, access=access, limits=limits)
 
     def close(self) -> None:
         """Stop serving and free the port; waiting requests are answered."""
         if self._waits is not None:
             self._waits.close()
-        self._server.stop()
-        self._thread.join()
+        super().close()
+
+
+def _tcp_socket(host: str, port: int) -> socket.socket:
+    return socket.create_server(
+        (host, port),
+        family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+        backlog=CONNECTIONS_MAX,
+        dualstack_ipv6=":" in host and socket.has_dualstack_ipv6(),
+    )
+
+
+def _unix_socket(path: str) -> socket.socket:
+    Path(path).unlink(missing_ok=True)  # of the process before this one, which was killed
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(path)
+        listening.listen(CONNECTIONS_MAX)
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 class _Server(uvicorn.Server):

@@ -111,10 +111,8 @@ def page_routes(desk: Desk, access: Access) -> list[BaseRoute]:
     answers = _Answers(access)
     stream = PictureStream(desk.picture)
     routes: list[BaseRoute] = [
-        Route("/", _index),
-        Mount("/page", _Files(directory=FILES, check_dir=False)),
-        Route("/docs", _to_manual),
-        Route("/docs/{path:path}", _manual),
+        Route("/", partial(page_file, "index.html")),
+        *shared_routes(),
         Route("/api/session", partial(answers.session, desk)),
         Route("/api/stream", stream.answer),
     ]
@@ -122,8 +120,18 @@ def page_routes(desk: Desk, access: Access) -> list[BaseRoute]:
     return routes
 
 
-async def _index(_request: Request) -> Response:
-    return FileResponse(FILES / "index.html", headers=_OF_PAGE, media_type="text/html; charset=utf-8")
+def shared_routes() -> list[BaseRoute]:
+    """Return the routes of files that are the same for every pipeline."""
+    return [
+        Mount("/page", _Files(directory=FILES, check_dir=False)),
+        Route("/docs", _to_manual),
+        Route("/docs/{path:path}", _manual),
+    ]
+
+
+async def page_file(name: str, _request: Request) -> Response:
+    """Return an HTML file of the page."""
+    return FileResponse(FILES / name, headers=_OF_PAGE, media_type="text/html; charset=utf-8")
 
 
 async def _to_manual(_request: Request) -> Response:

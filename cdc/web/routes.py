@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from cdc.telemetry import log
 from cdc.web.actions_endpoint import BODY_BYTES_MAX, RUNNING_MAX, refusal
-from cdc.web.answers import HEADERS, json_answer, query_of, text_answer
+from cdc.web.answers import HEADERS, body_of, json_answer, query_of, text_answer, too_long
 from cdc.web.openapi import document
 from cdc.web.page_routes import documents, page_routes
 from cdc.web.wait_endpoint import WAITING_MAX, WaitRoute, error_answer, unknown_parameter
@@ -70,15 +70,15 @@ def application(
     unknown = f"unknown path; try {shown}\n"
     handlers: dict[Any, Callable[[Request, Exception], Response]] = {
         HTTPStatus.NOT_FOUND: lambda _request, _error: text_answer(unknown, HTTPStatus.NOT_FOUND),
-        HTTPStatus.METHOD_NOT_ALLOWED: _method_not_allowed,
-        Exception: _failed,
+        HTTPStatus.METHOD_NOT_ALLOWED: method_not_allowed,
+        Exception: failed,
     }
     app = Starlette(routes=[*routes, *pages], exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return _KnownHosts(app, access, on_loopback=on_loopback)
+    return KnownHosts(app, access, on_loopback=on_loopback)
 
 
-class _KnownHosts:
+class KnownHosts:
     """Answers 421 to a request for another host."""
 
     def __init__(self, app: ASGIApp, access: Access, *, on_loopback: bool) -> None:
@@ -86,6 +86,7 @@ class _KnownHosts:
         self._accepts = partial(access.accepts, on_loopback=on_loopback)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See starlette.types.ASGIApp."""
         host = next((value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"), "")
         if scope["type"] != "http" or self._accepts(host):
             await self._app(scope, receive, send)
@@ -108,7 +109,7 @@ class _Endpoints:
         self._waiting: CapacityLimiter | None = None  # made in the event loop
 
     async def livez(self, request: Request) -> Response:
-        return _refused(request) or text_answer("ok\n")
+        return refused(request) or text_answer("ok\n")
 
     async def readyz(self, request: Request) -> Response:
         return await _answered(request, self._ready)
@@ -125,7 +126,7 @@ class _Endpoints:
         return await _answered(request, lambda: json_answer(self._status.snapshot()))
 
     async def openapi(self, request: Request) -> Response:
-        return _refused(request) or json_answer(self._described)
+        return refused(request) or json_answer(self._described)
 
     async def wait(self, request: Request) -> Response:
         given = request.headers.get("Authorization", "")
@@ -151,23 +152,22 @@ class _Actions:
 
     async def answer(self, request: Request) -> Response:
         authorised = self._access.is_authorised(request.headers.get("Authorization", ""))
-        refused = refusal(configured=bool(self._access.token), authorised=authorised)
-        if refused is not None:
-            return _with_challenge(refused)
+        denied = refusal(configured=bool(self._access.token), authorised=authorised)
+        if denied is not None:
+            return _with_challenge(denied)
         if request.method != "POST":
             return await self._in_thread(partial(self._actions.listed, query_of(request)))
-        if (wrong := _refused(request)) is not None:
+        if (wrong := refused(request)) is not None:
             return wrong
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             return json_answer({"error": "expected Content-Type: application/json"}, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
-            body = await _body(request, BODY_BYTES_MAX)
+            body = await body_of(request, BODY_BYTES_MAX)
         except ClientDisconnect:
             return json_answer({"error": "the body is incomplete"}, HTTPStatus.BAD_REQUEST)
         if body is None:
-            said = f"the body is too long; at most {BODY_BYTES_MAX >> 10} KiB are accepted"
-            return json_answer({"error": said}, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return too_long(BODY_BYTES_MAX)
         client = f"{request.client.host}:{request.client.port}" if request.client is not None else "unknown"
         return await self._in_thread(partial(self._actions.performed, body, client))
 
@@ -186,16 +186,6 @@ class _Actions:
         return json_answer(found.document, found.code)
 
 
-async def _body(request: Request, bytes_max: int) -> bytes | None:
-    """Return the body; None if it is longer than `bytes_max`, without reading the rest."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > bytes_max:
-            return None
-    return bytes(body)
-
-
 def _with_challenge(found: Answer) -> Response:
     answer = json_answer(found.document, found.code)
     if found.code is HTTPStatus.UNAUTHORIZED:
@@ -204,18 +194,19 @@ def _with_challenge(found: Answer) -> Response:
 
 
 async def _answered(request: Request, answer: Callable[[], Response]) -> Response:
-    refused = _refused(request)
-    return refused if refused is not None else await to_thread.run_sync(answer, abandon_on_cancel=True)
+    wrong = refused(request)
+    return wrong if wrong is not None else await to_thread.run_sync(answer, abandon_on_cancel=True)
 
 
-def _refused(request: Request) -> Response | None:
+def refused(request: Request) -> Response | None:
     """Return the answer to a query on a path that has no parameters."""
     query = query_of(request)
     wrong = unknown_parameter(query, ()) if query else ""
     return json_answer(error_answer(HTTPStatus.BAD_REQUEST, wrong).document, HTTPStatus.BAD_REQUEST) if wrong else None
 
 
-def _method_not_allowed(request: Request, error: Exception) -> Response:
+def method_not_allowed(request: Request, error: Exception) -> Response:
+    """Return the answer to an unknown method; names the known ones."""
     allowed = getattr(error, "headers", None) or {}
     methods = sorted({*allowed.get("Allow", "GET").split(", ")} - {"HEAD"})
     said = f"{request.method} is not known here; use {' or '.join(methods)}"
@@ -224,7 +215,8 @@ def _method_not_allowed(request: Request, error: Exception) -> Response:
     return answer
 
 
-def _failed(_request: Request, error: Exception) -> Response:
+def failed(_request: Request, error: Exception) -> Response:
+    """Return the answer to a request that failed with an unexpected error, which is logged."""
     log.get().error("http_request_failed", error=log.origin(error))
     said = {"error": f"the request failed with {type(error).__name__}; the log has its origin"}
     return json_answer(said, HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from cdc.command_text import with_pipeline
+
 
 class Level(IntEnum):
     """How much a cause matters: nothing flows, it flows too slowly, or it may become a problem."""
@@ -136,6 +138,10 @@ class Cause:
     hint: str = ""
     command: str = ""
     needs_operator: bool = False
+
+    def __post_init__(self) -> None:
+        """Suggest a command for the pipeline of this process."""
+        object.__setattr__(self, "command", with_pipeline(self.command))
 
     @property
     def page(self) -> str:

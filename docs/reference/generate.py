@@ -29,6 +29,7 @@ from cdc.errors import TailraceError
 from cdc.model.run_state import State
 from cdc.telemetry.metrics import LakeMetrics, Metrics
 from cdc.telemetry.runner_metrics import RunnerMetrics
+from cdc.telemetry.supervised_pipelines import PipelinesMetrics
 from cdc.telemetry.supervised_sinks import SupervisedMetrics
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -88,6 +89,15 @@ def config_page() -> str:
     lines += _keys(Plugin, hints, "", settable=False)
     lines += ["", "## [notify.NAME]", "", _first_line(Notify), ""]
     lines += _keys(Notify, get_type_hints(Notify, include_extras=True), "", settable=False)
+    lines += [
+        "",
+        "## [pipelines.NAME]",
+        "",
+        "Several pipelines in one file ([how](../howto/pipelines.md)). NAME is the `name` of the pipeline. Its tables",
+        "are those of a whole file, such as `[pipelines.NAME.source]`, and override the tables at the top key by key.",
+        "`name`, `source.dsn`, `source.slot`, `source.publication` and `[sinks]` cannot be at the top then, and",
+        "`[http]` can be only there. A variable for one pipeline is `TAILRACE_PIPELINE_<NAME>_<SECTION>_<KEY>`.",
+    ]
     lines += ["", "## [capture.objective], [sinks.NAME.objective]", "", _first_line(Objective), ""]
     lines += _keys(Objective, get_type_hints(Objective, include_extras=True), "", settable=False)
     return "\n".join(lines) + "\n"
@@ -121,6 +131,13 @@ def metrics_page() -> str:
             "",
             *_table(head, _metrics(SupervisedMetrics())),
             "",
+            "## Pipelines of a file with `[pipelines.*]`",
+            "",
+            "Served on `http.listen` of the process that runs them, beside the metrics of every pipeline. Process",
+            "metrics of a pipeline have the label `pipeline` there; those without it are of the process itself.",
+            "",
+            *_table(head, _metrics(PipelinesMetrics())),
+            "",
             '## Lake sinks (`kind = "warehouse"`)',
             "",
             "Served on the `listen` of the sink's section.",
@@ -137,7 +154,9 @@ def metrics_page() -> str:
     )
 
 
-def _metrics(declared: Metrics | LakeMetrics | RunnerMetrics | SupervisedMetrics) -> Iterator[tuple[str, ...]]:
+def _metrics(
+    declared: Metrics | LakeMetrics | RunnerMetrics | SupervisedMetrics | PipelinesMetrics,
+) -> Iterator[tuple[str, ...]]:
     process = getattr(declared, "process", None)
     for metric in [*vars(declared).values(), *(vars(process).values() if process else ())]:
         labels = getattr(metric, "_labelnames", None)

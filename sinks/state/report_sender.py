@@ -147,6 +147,26 @@ def heartbeats(
             topic.close()
 
 
+@contextmanager
+def pipe_reports(status: Callable[[], dict[str, Any]], clock: Clock, report_fd: int | None) -> Iterator[None]:
+    """Send reports about capture to its parent process while the context lasts; none without `report_fd`."""
+    if report_fd is None:
+        yield
+        return
+    os.set_inheritable(report_fd, False)  # noqa: FBT003 - positional only
+    host, pid = socket.gethostname(), os.getpid()
+
+    def report() -> SinkReport:
+        return report_of(status(), int(clock.wall_s() * 1000), host=host, pid=pid)
+
+    sender = ReportSender(report, _Pipe(report_fd).send, clock, every_s=PIPE_EVERY_S, name="report")
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.close()
+
+
 class _Pipe:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

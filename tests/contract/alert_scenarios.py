@@ -89,6 +89,26 @@ PROCESSES: Final[Mapping[str, Scenario]] = {
             {'up{job="another",pipeline="shop"}': ZERO},
         ),
     ),
+    "TailracePipelineDown": Scenario(
+        fires={
+            'cdc_supervised_pipeline_state{pipeline="shop",state="RUNNING"}': "1x100 0x50",
+            'cdc_supervised_pipeline_state{pipeline="shop",state="GAP"}': "0x100 1x50",
+            'cdc_supervised_pipeline_state{pipeline="crm",state="RUNNING"}': ONE,
+        },
+        labels=of_shop(),
+        quiet=(
+            {
+                'cdc_supervised_pipeline_state{pipeline="shop",state="WAITING"}': ONE,
+                'cdc_supervised_pipeline_state{pipeline="shop",state="RUNNING"}': ZERO,
+            },
+            {_RUNNING: ONE},
+        ),
+    ),
+    "TailracePipelineRestarts": Scenario(
+        fires={'cdc_supervised_pipeline_restarts{pipeline="shop"}': "0x100 1 2 3 4x47"},
+        labels=of_shop(),
+        quiet=({'cdc_supervised_pipeline_restarts{pipeline="shop"}': "0x100 1x50"},),
+    ),
     "TailraceCaptureNeedsOperator": Scenario(
         fires={_GAP: FLASH, _GAP_STANDBY: ZERO, _RUNNING: "1x139 0 0 _x10"},
         labels=of_shop(state="GAP"),

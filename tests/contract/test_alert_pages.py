@@ -19,7 +19,7 @@ from cdc.lsn import Lsn
 from cdc.model.run_state import State
 from cdc.model.sink_report import STUCK
 from cdc.model.wal_reading import WalReading
-from cdc.run.supervisor import SinkView
+from cdc.run.supervisor import ChildView
 from cdc.telemetry.alert_rule import CAPTURE_JOB, SINKS_JOB
 from cdc.telemetry.alerts import ALERTS
 from cdc.telemetry.capture_status import Status
@@ -67,8 +67,8 @@ class Pipeline:
 
     def series(self) -> dict[str, str]:
         """Return all samples of the three pages as constant series of promtool."""
-        view = SinkView(
-            sink="cache",
+        view = ChildView(
+            name="cache",
             state=self.sink_state,
             pid=7,
             restarts=0,

@@ -25,6 +25,7 @@ _PRODUCT: Final = ("cdc", "sinks", "snapshot", "outbox", "migrations")
 _QUOTED: Final = re.compile(r"`cdc ([^`\n]+)`")
 _HOLE: Final = "\0"
 """Stands for a value that an f-string inserts."""
+_OF_PIPELINE: Final = re.compile(r"TAILRACE_PIPELINE_[A-Z]+_")
 _VARIABLE: Final = re.compile(r"\bTAILRACE_[A-Z0-9_<>]+")
 _FAMILIES: Final = re.compile(
     r"TAILRACE_((KAFKA|REGISTRY)_OPTION_|SINK_.+_(OPTION|STORAGE)_|NOTIFY_.+_(URL|SECRET)$|SINK_$|KAFKA_OPTION_$|<SECTION>_<KEY>$)"
@@ -182,6 +183,10 @@ def _code() -> str:
 
 
 def _is_read(name: str, text: str) -> bool:
+    if text == "TAILRACE_PIPELINE_<NAME>_<SECTION>_<KEY>":
+        return True
+    if (of_one := _OF_PIPELINE.match(text)) is not None:  # the name of the pipeline, then a variable for all
+        name = text = f"TAILRACE_{text.removeprefix(of_one[0])}"
     if _FAMILIES.match(text) or name in _settings():
         return True
     return re.search(rf"\b{re.escape(name)}\b", _code()) is not None

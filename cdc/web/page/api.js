@@ -16,6 +16,9 @@ export class RequestFailed extends Error {
   }
 }
 
+/** Return an address below that of the page: the page of one pipeline of several is at /pipelines/NAME/. */
+export const relative = (path) => path.replace(/^\//, "");
+
 /** Return a document. `query`: parameters; those that are empty are left out. Raises RequestFailed, or AbortError. */
 export async function read(path, query = {}, signal = undefined) {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
@@ -37,7 +40,7 @@ async function request(address, options, signal) {
   let text;
   try {
     const both = signal === undefined ? limit : AbortSignal.any([signal, limit]);
-    answer = await fetch(address, { ...options, headers, signal: both, cache: "no-store", credentials: "omit" });
+    answer = await fetch(relative(address), { ...options, headers, signal: both, cache: "no-store", credentials: "omit" });
     text = await answer.text();
   } catch (error) {
     if (signal?.aborted) throw error;

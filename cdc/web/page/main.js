@@ -5,6 +5,7 @@ import { time } from "./format.js";
 import { startKeys } from "./keys.js";
 import { PAGES, pageAt } from "./pages.js";
 import { badge, problem } from "./parts.js";
+import { startSwitch } from "./pipeline_switch.js";
 import { link, parse } from "./router.js";
 import { onSession, session, setSession, setToken, token } from "./session.js";
 import { isSilent, onPicture, picture, receivedAt, silentSeconds, startStream } from "./stream.js";
@@ -144,6 +145,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   byId("main").focus();
 });
 startStream();
+startSwitch(byId("pipelines"));
 drawToken();
 showPage();
 checkSession().catch(() => setTimeout(() => checkSession().catch(() => {}), 5000));

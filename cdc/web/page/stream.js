@@ -1,5 +1,5 @@
 // The picture of the pipeline, from server-sent events. Without them, by polling. Says when it is old.
-import { read } from "./api.js";
+import { read, relative } from "./api.js";
 
 const SILENT_MS = 5000;
 const RETRY_MS = 5000;
@@ -39,7 +39,7 @@ export function startStream() {
 
 function connect() {
   disconnect();
-  const opened = new EventSource("/api/stream");
+  const opened = new EventSource(relative("/api/stream"));
   source = opened;
   opened.addEventListener("picture", (event) => {
     let found;

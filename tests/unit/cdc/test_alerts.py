@@ -21,6 +21,7 @@ from cdc.telemetry.capture_status import SNAPSHOT_STATES
 from cdc.telemetry.metrics import LakeMetrics, Metrics
 from cdc.telemetry.panels import ROWS
 from cdc.telemetry.runner_metrics import RunnerMetrics
+from cdc.telemetry.supervised_pipelines import PipelinesMetrics
 from cdc.telemetry.supervised_sinks import SHOWN_STATES, SupervisedMetrics
 from tests.tidy.tree import loaded
 
@@ -44,7 +45,7 @@ _RECORDED: Final = {record.name: set[str]() for records in RECORDS.values() for 
 def _families() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield name, type and labels of every declared metric."""
     capture = Metrics()
-    pages = (capture, LakeMetrics(capture), RunnerMetrics(Metrics()), SupervisedMetrics())
+    pages = (capture, LakeMetrics(capture), RunnerMetrics(Metrics()), SupervisedMetrics(), PipelinesMetrics())
     for page in pages:
         for metric in [*vars(page).values(), capture.process.build_info, capture.process.thread_failures]:
             if isinstance(metric, MetricWrapperBase):
@@ -125,6 +126,7 @@ def test_expression_compares_labels_with_values_that_exist(where: str, expr: str
     values = {
         "cdc_state": {state.value for state in State},
         "cdc_supervised_sink_state": set(SHOWN_STATES),
+        "cdc_supervised_pipeline_state": set(SHOWN_STATES),
         "cdc_snapshot_tables": set(SNAPSHOT_STATES),
         "cdc_slot_wal_alarm_state": {str(level) for level in LEVELS},
         "cdc_starts_total": {name for name, kind in vars(errors).items() if isinstance(kind, type)},

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from cdc.cli import main
 from cdc.cli.sink_command import replay_of
+from cdc.config.config_file import ConfigFile
 from cdc.cutindex.log_start import AtLsn, Beginning
 from cdc.errors import UsageError
 from cdc.lsn import Lsn
@@ -17,9 +19,6 @@ from sinks.compose import Replay
 from sinks.state.pause_records import PAUSE_KEY, WorkerPause, pause_of, pause_value, paused_key, paused_members
 from tests.fixtures.servers.manual_clock import ManualClock
 from tests.fixtures.sinks.sink_rig import MemoryState
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = """
 name = "shop"
@@ -136,8 +135,17 @@ def test_sink_is_run_by_its_kind(file: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert run("sink", "run", "cache", "-c", file, "--instance", "web-3") == 0
     assert run("sink", "run", "lake", "-c", file) == 0
     assert ran == [
-        ("cache", {"until_eof": False, "replay": None, "instance": "web-3", "report_fd": None, "file": Path(file)}),
-        ("lake", {"master": None, "until_eof": False, "report_fd": None, "file": Path(file)}),
+        (
+            "cache",
+            {
+                "until_eof": False,
+                "replay": None,
+                "instance": "web-3",
+                "report_fd": None,
+                "file": ConfigFile(Path(file), os.environ),
+            },
+        ),
+        ("lake", {"master": None, "until_eof": False, "report_fd": None, "file": ConfigFile(Path(file), os.environ)}),
     ]
 
 

@@ -11,6 +11,7 @@ import structlog
 from cdc.cli import main
 from cdc.cli.command_options import configuration
 from cdc.cli.environment_notes import log_environment
+from cdc.config.config_file import ConfigFile
 from cdc.config.environment import overrides, unknown_variables
 from cdc.config.load import load
 from cdc.config.shown import read_raw, settings_shown
@@ -78,7 +79,9 @@ def test_a_command_warns_when_the_environment_leads_to_another_database(
     monkeypatch.setenv("TAILRACE_SOURCE_DSN", "postgresql://cdc:hidden4@elsewhere/shop")
 
     with structlog.testing.capture_logs() as logged:
-        log_environment(file, {"TAILRACE_SOURCE_DSN": "postgresql://cdc@elsewhere/shop", "TAILRACE_AUDITS": "1"})
+        log_environment(
+            ConfigFile(file, {"TAILRACE_SOURCE_DSN": "postgresql://cdc@elsewhere/shop", "TAILRACE_AUDITS": "1"})
+        )
     configuration(file)
 
     err = capsys.readouterr().err

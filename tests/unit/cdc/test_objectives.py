@@ -45,7 +45,7 @@ def _report(state: str = "RUNNING", **facts: Any) -> SinkReport:
 class _View:
     """A supervised sink."""
 
-    sink: str = "cache"
+    name: str = "cache"
     pid: int | None = 7
     report: SinkReport | None = None
     report_age_s: float | None = 1.0

@@ -8,9 +8,9 @@ from typing import Final
 
 _PROGRAM: Final = """
 import os, signal, threading
-from cdc.run.app import _Shutdown
+from cdc.run.shutdown import Shutdown
 
-_Shutdown(threading.Event(), deadline_s=60)
+Shutdown(threading.Event(), deadline_s=60)
 
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid()):

@@ -16,6 +16,7 @@ from cdc.config.load import parse
 from cdc.errors import UsageError
 from cdc.model.sink_report import STUCK_S, SinkReport, encode
 from cdc.run.app import run_capture
+from cdc.run.child_process import ChildProcess, sink_command
 from cdc.run.supervisor import (
     HEALTHY_S,
     OPERATOR_FIRST_S,
@@ -25,12 +26,10 @@ from cdc.run.supervisor import (
     RESTART_MAX_S,
     AfterExit,
     Child,
+    ChildView,
     Keeper,
-    SinkProcess,
-    SinkView,
     Supervisor,
     after_exit,
-    sink_command,
 )
 from cdc.telemetry.capture_status import Status
 from cdc.telemetry.metrics import Metrics
@@ -205,7 +204,7 @@ def test_sink_that_another_process_ended_stays_down_and_shows_it() -> None:
     assert (machine.keeper.view().state, follows_log(machine.keeper.view().state)) == ("STOPPED", False)
 
 
-def view_of(report: SinkReport | None, *, after_s: float = 0.0) -> SinkView:
+def view_of(report: SinkReport | None, *, after_s: float = 0.0) -> ChildView:
     """Return the view of a running process that sent `report` some time ago, on a stopped clock."""
     child, clock, stop = LastingChild(obedient=True), ManualClock(), threading.Event()
     child.report = report
@@ -371,7 +370,7 @@ def test_child_logs_as_its_parent_and_ends_with_it() -> None:
 
 def test_process_sees_the_end_of_its_input_when_its_parent_is_gone() -> None:
     """The parent's end of the pipe closes with the parent; here the test closes it."""
-    process = SinkProcess(
+    process = ChildProcess(
         [sys.executable, "-c", "import sys; sys.exit(5 if sys.stdin.read() == '' else 1)"], os.environ, reports=False
     )
     assert process._process.stdin is not None
@@ -385,7 +384,7 @@ def test_process_reports_through_its_pipe() -> None:
     line = encode(SinkReport(at_ms=1, state="RUNNING")).decode()
     code = f"import os, sys; os.write(int(sys.argv[-1]), {line!r}.encode() + b'\\n')"
 
-    process = SinkProcess([sys.executable, "-c", code], os.environ)
+    process = ChildProcess([sys.executable, "-c", code], os.environ)
 
     assert process.wait() == 0
     assert process.report == SinkReport(at_ms=1, state="RUNNING")
