@@ -34,13 +34,7 @@ def cluster_fault(text: str) -> ClusterFault | None:
     node = _NODE.search(text)
     where = f"node {node[1]} of the Spark cluster" if node else "a node of the Spark cluster"
     if _FULL in text:
-        node_is_here = node is None or node[2] == "driver"
-        place = "" if node_is_here else f" of {where}"
-        return ClusterFault(
-            f"the disk{place} with Spark's temporary data is full",
-            "free space, or name a folder on a larger disk: spark.local.dir in the sink's `spark`; on a cluster, "
-            "SPARK_LOCAL_DIRS of its workers",
-        )
+        return disk_fault("" if node is None or node[2] == "driver" else f" of {where}")
     if found := _PACKAGE.search(text):
         return ClusterFault(f"{where} lacks the Python package {found[1]}", _INSTALL)
     if found := _VERSION.search(text):
@@ -55,3 +49,12 @@ def cluster_fault(text: str) -> ClusterFault | None:
     if found := _ENDED.search(text):
         return ClusterFault(f"the Spark cluster is lost: {found[1]}", _LOG)
     return None
+
+
+def disk_fault(place: str = "") -> ClusterFault:
+    """Return the fault of a full disk of Spark's temporary data. `place` names a node; empty for this machine."""
+    return ClusterFault(
+        f"the disk{place} with Spark's temporary data is full",
+        "free space, or name a folder on a larger disk: spark.local.dir in the sink's `spark`; on a cluster, "
+        "SPARK_LOCAL_DIRS of its workers",
+    )
