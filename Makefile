@@ -138,9 +138,9 @@ snapshot-kills: setup ## kill capture 20 times during a snapshot of five million
 add-table: setup ## test 200 random orders of ALTER PUBLICATION ADD TABLE and open transactions
 	TAILRACE_SCHEDULES=200 $(PYTEST) tests/integration/test_add_table.py
 
-lake-backlog: setup ## apply 2 GB of waiting rows, and 1.5 GB in one transaction, with the default memory; prints peaks
-	TAILRACE_LAKE_BACKLOG_MB=$${TAILRACE_LAKE_BACKLOG_MB:-2000} TAILRACE_LAKE_TRANSACTION_MB=$${TAILRACE_LAKE_TRANSACTION_MB:-1500} \
-		$(PYTEST) -s --timeout 7200 tests/spark/test_lake_backlog.py
+lake-backlog: setup ## apply 5 GB of waiting rows, and 5 GB in one transaction, here and on a cluster; prints peaks
+	TAILRACE_LAKE_BACKLOG_MB=$${TAILRACE_LAKE_BACKLOG_MB:-5000} TAILRACE_LAKE_TRANSACTION_MB=$${TAILRACE_LAKE_TRANSACTION_MB:-5000} \
+		$(PYTEST) -s --timeout 14400 tests/spark/test_lake_backlog.py
 
 lake-kills: setup ## make 200 cuts under load with 20 kills, and compare everything at every cut
 	TAILRACE_LAKE_CUTS=200 TAILRACE_LAKE_KILLS=20 $(PYTEST) --timeout 7200 tests/spark/test_lake_workload.py tests/spark/test_lake_kill.py

@@ -62,6 +62,10 @@ class CutSize:
     def __post_init__(self) -> None:
         self.records_max = self.settings.events_max
 
+    def divided(self, span: Span, measure: Callable[[Span], Sequence[Chunk]]) -> tuple[Piece, ...]:
+        """Return the pieces of a span that is not shortened; none if it fits into memory."""
+        return tuple(divide(measure(span), bytes_max(self.settings)))
+
     def bounded(
         self, span: Span, measure: Callable[[Span], Sequence[Chunk]], shorter: Callable[[int], Span | None]
     ) -> tuple[Span, tuple[Piece, ...]]:
@@ -119,9 +123,12 @@ def begun_again(
     }
     # A piece that holds only tombstones of a topic makes no commit. So every piece up to the last one that did counts
     # as written.
+    done = pending.written
     kept = [
-        only_topics(piece, {topic: number <= last.get(topic, -1) for topic in topics_of(piece)})
-        for number, piece in enumerate(pieces[: max(last.values(), default=-1) + 1])
+        piece
+        if number < done
+        else only_topics(piece, {topic: number <= last.get(topic, -1) for topic in topics_of(piece)})
+        for number, piece in enumerate(pieces[: max(done, max(last.values(), default=-1) + 1)])
     ]
     rest = rest_of(new, kept)
     if not rest.ranges:

@@ -4,7 +4,8 @@ The steps of a cut (the numbers are also in `LakeDriver._apply`):
 
 1. The span is measured. The span and its pieces become durable (`pending`), so that a crash repeats the same ones.
 2. The records of a piece are read in one bounded batch and counted against the cut index.
-3. Each table takes the events of the piece: archive, history, mirror. Then the next piece follows.
+3. Each table takes the events of the piece: archive, history, mirror. Then the next piece follows. Of tables without
+   rows only the archive does; the rest is derived from it after the last piece (`sinks.warehouse.first_load`).
 4. Views whose inputs changed are computed, each after the views it reads.
 5. The fence is checked: another driver may have taken over. Everything before this step may safely be done twice.
 6. The manifest is published, and readers see all tables move together.
@@ -24,7 +25,7 @@ from typing import Final
 
 from msgspec import structs
 
-from cdc.errors import BrokerError, LakeDamaged, LakeUnready, SinkGap, SinkStale, SinkUnfit, SparkFailed
+from cdc.errors import BrokerError, LakeDamaged, LakeUnready, SinkGap, SinkUnfit, SparkFailed
 from cdc.lsn import Lsn
 from cdc.model.progress_record import SchemaRecord
 from cdc.model.topic_names import cuts_topic, schema_topic
@@ -33,6 +34,7 @@ from cdc.telemetry import log
 from sinks.state.table_match import is_name, keeps_nothing, problem, unmatched, warn_of_settings
 from sinks.warehouse.cut_plan import CutSize, begun_again, bytes_max, failed
 from sinks.warehouse.cut_views import CutViews
+from sinks.warehouse.first_load import TableLoader, loads_in, whole_log
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.cut_position import START, CutPosition, Partition
@@ -41,16 +43,16 @@ from sinks.warehouse.lake.manifest import Manifest, Pending, Repair, TableState
 from sinks.warehouse.lake.old_sums import drop_old_sums
 from sinks.warehouse.lake.restore_check import check_newest
 from sinks.warehouse.lake_observer import published_cut
-from sinks.warehouse.log.cut_pieces import Chunk, parts_of
+from sinks.warehouse.log.cut_pieces import Chunk, Piece, parts_of, rest_of
 from sinks.warehouse.log.cut_reader import read_cut_index, read_schemas
 from sinks.warehouse.log.event_time import check_event_times, event_time_of
 from sinks.warehouse.log.lake_columns import LakeTable, form_of, lake_table, unknown_overrides
 from sinks.warehouse.log.log_repairs import awaiting, repairs_in
 from sinks.warehouse.log.span import Span, joined, next_span, same_span
+from sinks.warehouse.log.span_presence import check_there
 from sinks.warehouse.log.span_reading import SpanReader
 from sinks.warehouse.log.table_choice import Choice, choose, names_of, reading
 from sinks.warehouse.log.table_commit import Names, TableWriter
-from sinks.warehouse.log.transaction_markers import awaited_ends
 from sinks.warehouse.parts import LakeParts
 from sinks.warehouse.spark.spark_errors import translating_spark_errors
 from sinks.warehouse.views.column_types import types_stored
@@ -143,14 +145,26 @@ class LakeDriver:
         if self._passed is not None:
             return self._swap()
         with translating_spark_errors("measure a cut"):
-            span, pieces = self._size.bounded(span, self._measured, shortened)
-        self._apply(self._work(span), structs.replace(self._pending(span), pieces=pieces))
+            span, pieces = self._whole(span) or self._size.bounded(span, self._measured, shortened)
+        work = self._work(span)
+        loads = loads_in(work.choice, self._manifest, pieces)
+        self._apply(work, structs.replace(self._pending(span), pieces=pieces, loads=loads))
         return True
+
+    def _whole(self, first: Span) -> tuple[Span, tuple[Piece, ...]] | None:
+        """Return all of the log in pieces, for the first cut of a lake; None if it fits into a cut without pieces."""
+        parts = self._parts
+        if self._manifest is not None:
+            return None
+        keeps = partial(matches, patterns=parts.settings.tables)
+        span = whole_log(partial(read_cut_index, parts.reader, parts.name, limit=_INDEX_RECORDS), first, keeps)
+        pieces = self._size.divided(span, self._measured)
+        return (span, pieces) if pieces else None
 
     def _measured(self, span: Span) -> Sequence[Chunk]:
         """Return the chunks of a span; empty if it fits into memory."""
         new = self._work(span).new
-        self._check_there(new)
+        check_there(self._parts.reader, new, self._parts.clock)
         return self._reader.chunks(new, bytes_max=bytes_max(self._parts.settings)) if new.ranges else ()
 
     def _work(self, span: Span) -> _Work:
@@ -259,19 +273,27 @@ class LakeDriver:
 
     def _tables(self, work: _Work, commit: CutCommit, used: ExitStack) -> dict[str, tuple[str, ...]]:
         """Read the span piece by piece and apply its events to each table. `used` releases rows that views may read."""
-        self._check_there(work.new)
-        known, pieces = _by_topic(work.schemas), commit.pending.pieces
+        known, pieces, done = _by_topic(work.schemas), commit.pending.pieces, commit.pending.written
+        check_there(self._parts.reader, rest_of(work.new, pieces[:done]), self._parts.clock)
         topics = {topic for topic, _ in work.new.ranges}
         # Forms come from the whole span: a piece must not return a table to an older form.
-        forms = self._forms(work.new, known, work.choice, topics - work.choice.events.keys())
+        forms = self._forms(work, known, commit.tables, topics - work.choice.events.keys())
         written: dict[str, tuple[str, ...]] = {}
         if pieces:
-            log.get().info("cut_in_pieces", cut=commit.pending.cut, pieces=len(pieces), records=work.new.records)
+            facts = {"pieces": len(pieces), "written": done, "loads": len(commit.pending.loads)}
+            log.get().info("cut_in_pieces", cut=commit.pending.cut, records=work.new.records, **facts)
         for number, part in enumerate(parts_of(work.new, pieces)):
+            if number < done:
+                continue
             commit.begin_piece(number)
             with ExitStack() as own:
                 written |= self._piece(part, work, forms, commit, own if pieces else used)
+            if pieces:
+                commit.end_piece(number)
         commit.begin_piece(0)
+        loads = {topic: forms[topic][-1] for topic in commit.pending.loads if topic in forms}
+        if loads:
+            TableLoader(self._parts, commit, work.choice.names, work.repairs).load(loads)
         return written
 
     def _piece(
@@ -291,14 +313,17 @@ class LakeDriver:
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}
         here = {topic: form for topic, form in forms.items() if topic in topics}
-        for topic, first_rows in self._reader.outputs(part, here):
+        loads = set(commit.pending.loads)
+        for topic, first_rows in self._reader.outputs(part, here, loads=loads):
             rows, table = first_rows, here[topic][-1]
             if len(known[topic]) > len(here[topic]) and rows.has_unknown_schemas(table):
                 rows.release()
                 seen = self._seen_forms(work.new, known, [topic])
-                rows, table = next(self._reader.outputs(part, seen))[1], seen[topic][-1]
+                rows, table = next(self._reader.outputs(part, seen, loads=loads))[1], seen[topic][-1]
                 forms |= seen
             names = names_of(table, parts.settings)
+            if topic in loads:
+                names = Names(names.archive, "", "")
             before = _schema_in(commit.tables, names)
             old = None if before is None else self._lake_table(schemas[(table.table, before)])
             rows.released_by(used)
@@ -311,7 +336,7 @@ class LakeDriver:
         return written
 
     def _forms(
-        self, span: Span, known: _ByTopic, choice: Choice, topics: Collection[str]
+        self, work: _Work, known: _ByTopic, held: Mapping[str, TableState], topics: Collection[str]
     ) -> dict[str, list[LakeTable]]:
         """Return, for each of these topics, the forms that its rows probably have, the form of the newest row last.
 
@@ -320,11 +345,11 @@ class LakeDriver:
         be written without a row, before a TRUNCATE that is passed over. Where nothing is known, rows are surveyed
         first.
         """
+        span, choice = work.new, work.choice
         expected: dict[str, list[LakeTable]] = {}
         moved = _schemas_end(self._parts.name, span.start) != _schemas_end(self._parts.name, span.end)
         for topic in topics:
             records = known.get(topic, {})
-            held = {} if self._manifest is None else self._manifest.tables
             before = _schema_in(held, choice.names[topic]) if topic in choice.names else None
             if len(records) == 1:
                 expected[topic] = [self._lake_table(record) for record in records.values()]
@@ -380,27 +405,6 @@ class LakeDriver:
             texts=dict(decided.texts),
             plans=self._views.plans(self._manifest, decided, end),
         )
-
-    def _check_there(self, span: Span) -> None:
-        """Check that the whole span is still in the log. Spark's own error would be less clear."""
-        needed = {at: end for at, (_, end, _) in span.ranges.items()}
-        ends = awaited_ends(self._parts.reader, needed, self._parts.clock)
-        for partition, (begin, end, _) in span.ranges.items():
-            low, high = ends.get(partition, (0, 0))
-            topic, index = partition
-            if high < end:
-                raise SinkStale(
-                    f"{topic}-{index} ends at offset {high}, but the cut index says {end}",
-                    hint="the topic was recreated; rebuild the lake in another folder",
-                    topic=topic,
-                )
-            if low > begin:
-                raise SinkGap(
-                    f"offsets {begin} to {low} of {topic}-{index} were removed before the lake read them",
-                    hint="retention passed while the sink was down; rebuild the lake in another folder",
-                    topic=topic,
-                    partition=index,
-                )
 
     def _known_schemas(self, span: Span) -> _Schemas:
         """Return every schema up to the end of the span. They are read again only if the index reports new ones."""
@@ -462,7 +466,7 @@ class LakeDriver:
 
 def _schema_in(tables: Mapping[str, TableState], names: Names) -> str | None:
     """Return the schema id of a captured table's lake tables; None if there are none."""
-    state = tables.get(names.mirror or names.archive)
+    state = tables.get(names.archive)
     return None if state is None else state.schema_id
 
 

@@ -12,7 +12,7 @@ from cdc.config.settings import Warehouse
 from cdc.errors import ViewRefused
 from cdc.kafka.log_reader import LogReader
 from sinks.warehouse.cut_spans import CutSpans
-from sinks.warehouse.lake.committer import Committer
+from sinks.warehouse.lake.committer import Committer, TableLoads
 from sinks.warehouse.lake.fence import Fence
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.manifest import ManifestStore
@@ -32,7 +32,7 @@ class LakeParts:
     """What a driver consists of. `closing` closes what was opened for it.
 
     `views` and `refused` are those of the files (`ViewFiles`). `keep_spark` leaves the Spark session open for the next
-    driver of this process. With `in_frames` the committer gets rows as frames of Spark.
+    driver of this process. `loads` writes new tables. With `in_frames` the committer gets rows as frames of Spark.
     """
 
     name: str
@@ -43,6 +43,7 @@ class LakeParts:
     reader: LogReader
     store: ManifestStore
     committer: Committer
+    loads: TableLoads
     in_frames: bool = False
     fence: Fence
     views: Sequence[View]

@@ -27,7 +27,7 @@ from cdc.telemetry import log
 from cdc.telemetry.spans import SinkTracing
 from sinks.state.capture_start import waiting_for_capture
 from sinks.warehouse.cut_spans import CutSpans
-from sinks.warehouse.distributed.choice import committer_of, is_distributed
+from sinks.warehouse.distributed.choice import committer_of, is_distributed, loads_of
 from sinks.warehouse.distributed.node_check import check_nodes
 from sinks.warehouse.driver import LakeDriver
 from sinks.warehouse.lake import layout
@@ -95,7 +95,7 @@ def start(
         if not is_local(spark.sparkContext.master or ""):
             check_nodes(spark)
         warm_up(spark)
-        current = store.current()
+        current, committer = store.current(), committer_of(settings, spark, location)
         observer.opened(published_cut(current, files.refused) if current else None)
         log.get().info("lake_opened", path=str(location), cut=current.cut if current else 0, views=len(files.views))
         return LakeDriver(
@@ -107,7 +107,8 @@ def start(
                 kafka_options=access.options,
                 reader=reader,
                 store=store,
-                committer=committer_of(settings, spark, location),
+                committer=committer,
+                loads=loads_of(committer, spark, location),
                 in_frames=is_distributed(settings, spark.sparkContext.master or ""),
                 fence=fence,
                 views=files.views,

@@ -180,3 +180,27 @@ def test_small_span_read_by_the_driver_has_the_rows_that_spark_reads(
 
 def _listed(rows: pa.Table) -> list[str]:
     return sorted(map(str, rows.to_pylist()))
+
+
+def test_large_partition_is_read_by_several_tasks_and_every_record_once(
+    spark: SparkSession, kafka: Broker, topic_prefix: str
+) -> None:
+    record = msgspec.structs.replace(schema(ID, column("name")), topic=f"{topic_prefix}.public.orders")
+    topic = create_topic(kafka, record.topic, partitions=1)
+    events = Events(record)
+    for number in range(40):
+        events.put("c", {"id": number, "name": "a"})
+    with producing(kafka, topic_prefix) as producer:
+        ends = [_publish(producer, topic, [_records(events)])[f"{topic}-0"] for _ in range(2)]  # a marker in between
+    only = cut(10, {f"{topic}-0": (ends[-1], 80)}, full=True)
+    span = next_span(START, [(0, only)], events_max=1)
+    assert span is not None
+    options = spark_options(settings_of(kafka))
+
+    whole = read_span(spark, options, span)
+    divided = read_span(spark, options, span, task_records=20)
+
+    assert (whole.rdd.getNumPartitions(), divided.rdd.getNumPartitions()) == (1, 2)
+    offsets = [row["offset"] for row in divided.select("offset").collect()]
+    assert sorted(offsets) == [*range(40), *range(41, 81)]
+    check_counts(survey(divided).records, span)

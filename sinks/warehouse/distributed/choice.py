@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc.config.settings import Warehouse
-    from sinks.warehouse.lake.committer import Committer
+    from sinks.warehouse.lake.committer import Committer, TableLoads
     from sinks.warehouse.lake.location import Location
 
 
@@ -26,3 +26,8 @@ def committer_of(settings: Warehouse, spark: SparkSession, location: Location) -
     if is_distributed(settings, spark.sparkContext.master or ""):
         return SparkDelta(spark, location)
     return DeltaRs(location)
+
+
+def loads_of(committer: Committer, spark: SparkSession, location: Location) -> TableLoads:
+    """Return what writes new tables: executors, also on one machine, where they are threads of Spark's JVM."""
+    return committer if isinstance(committer, SparkDelta) else SparkDelta(spark, location)

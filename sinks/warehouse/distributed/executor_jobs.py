@@ -65,18 +65,23 @@ def new_files(
         rows: how many there are.
         sort_by: columns that order the rows, within files and from file to file.
     """
-    table, rows_max = files.table, files.file_rows
-    count = max(1, -(-rows // rows_max))
+    count = max(1, -(-rows // files.file_rows))
     order = [fn.col(ROW)[name] for name in sort_by]
     if order:
         spread = frame.repartition(1) if count == 1 else frame.repartitionByRange(count, *order)
         spread = spread.sortWithinPartitions(*order)
     else:
         spread = frame.coalesce(count)
+    return written_files(spread, files, task)
+
+
+def written_files(frame: DataFrame, files: TableFiles, task: NewTask) -> list[Report]:
+    """Write the rows of each partition of a frame of `ROW` to new files, in their order."""
+    table, rows_max = files.table, files.file_rows
 
     def run(parts: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return reported_parts(table, partial(task, files), parts, rows_max)
 
-    written = spread.select(in_python(run, "string")(ROW).alias("reports"))
+    written = frame.select(in_python(run, "string")(ROW).alias("reports"))
     texts = written.where(fn.col("reports").isNotNull()).toArrow()["reports"].to_pylist()
     return [one.check(table) for text in texts for one in msgspec.json.decode(text, type=list[Report])]

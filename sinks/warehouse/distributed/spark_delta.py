@@ -38,7 +38,7 @@ from sinks.warehouse.delta.packing import HOOKS, is_packed, packed
 from sinks.warehouse.delta.patch import is_keyable
 from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES, file_rows, removed
 from sinks.warehouse.delta.version_frame import frame_of
-from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file
+from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file, written_files
 from sinks.warehouse.distributed.file_tasks import (
     Report,
     TableFiles,
@@ -55,7 +55,7 @@ from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.spark.held_rows import kept
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -114,6 +114,27 @@ class SparkDelta(DeltaRs):
         base = self._widened(table, _with_open(_schema(rows)), base, txn)
         return self._once(table, base, txn, partial(self._close_frame, table, closes, rows, tuple(key)))
 
+    def ranges(self, table: str, version: int, *, finer: int = 0) -> int:
+        """See `TableLoads`."""
+        opened = self._at(table, version)
+        files = ranges_of(opened, columns_of(opened).names[0])
+        rows = file_rows(self._files(table, columns_of(opened), (), opened, ()).target(), files) >> finer
+        return max(1, -(-sum(file.rows or 0 for file in files) // max(rows, 1)))
+
+    def load(
+        self,
+        table: str,
+        rows: Callable[[], DataFrame],
+        key: Sequence[str],
+        *,
+        is_history: bool,
+        base: int | None,
+        txn: Txn,
+    ) -> int:
+        """See `TableLoads`."""
+        write = partial(self._load_frame, table, rows, tuple(key), is_history=is_history)
+        return self._once(table, base, txn, write)
+
     def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
         """See `Committer`."""
         if not sort_by:
@@ -137,9 +158,32 @@ class SparkDelta(DeltaRs):
     ) -> None:
         count, schema = rows.count(), _schema(rows)
         if count or opened is None:
-            files = self._files(table, schema, (), opened, ())
+            # Rows of earlier files show how many make a file: a task holds the rows of a few.
+            stored = [] if opened is None else ranges_of(opened, columns_of(opened).names[0])
+            files = self._files(table, schema, (), opened, stored)
             reports = new_files(_in_row(rows), files, write_new, rows=count) if count else []
             self._commit_new(table, schema, (), opened, _adds(reports), properties)
+
+    def _load_frame(
+        self,
+        table: str,
+        found: Callable[[], DataFrame],
+        key: tuple[str, ...],
+        opened: DeltaTable | None,
+        properties: CommitProperties,
+        *,
+        is_history: bool,
+    ) -> None:
+        rows = found()
+        schema = _schema(rows)
+        files = replace(self._files(table, schema, key, opened, ()), schema=schema)
+        reports = written_files(_in_row(rows), files, write_versions if is_history else write_new)
+        stored = _with_open(schema) if is_history else schema
+        if opened is None:
+            partition_by = (OPEN,) if is_history else ()
+            self._commit_new(table, stored, key, None, _adds(reports), properties, partition_by=partition_by)
+        else:
+            _replace_all(opened, stored, _adds(reports), properties)
 
     def _overwrite_frame(
         self,
@@ -158,14 +202,7 @@ class SparkDelta(DeltaRs):
         if opened is None:
             self._commit_new(table, schema, sort_by, None, _adds(reports), properties)
             return
-        opened.create_write_transaction(
-            [*_adds(reports)],
-            mode="overwrite",
-            schema=Schema.from_arrow(_with_open(schema) if is_history else schema),
-            partition_by=[OPEN] if is_history else None,
-            commit_properties=properties,
-            post_commithook_properties=HOOKS,
-        )
+        _replace_all(opened, _with_open(schema) if is_history else schema, _adds(reports), properties)
 
     def _replace_frame(
         self, table: str, keys: DataFrame, rows: DataFrame, opened: DeltaTable | None, properties: CommitProperties
@@ -360,6 +397,18 @@ class SparkDelta(DeltaRs):
             commit_properties=properties,
             post_commithook_properties=HOOKS,
         )
+
+
+def _replace_all(opened: DeltaTable, schema: pa.Schema, actions: list[AddAction], properties: CommitProperties) -> None:
+    """Commit these files and columns in place of all others."""
+    opened.create_write_transaction(
+        [*actions],
+        mode="overwrite",
+        schema=Schema.from_arrow(schema),
+        partition_by=[OPEN] if OPEN in schema.names else None,
+        commit_properties=properties,
+        post_commithook_properties=HOOKS,
+    )
 
 
 def _adds(reports: Iterable[Report]) -> list[AddAction]:

@@ -8,7 +8,7 @@ Nothing here depends on Kafka, Spark or a file format. Tables are named by their
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -127,6 +127,32 @@ class TableWrites(Protocol):
 
         `closes` has each key once, with the key columns, `_valid_to_lsn` and `_valid_to`. A key without an open row is
         ignored. Closed rows never change again. `rows` may contain closed rows, and at most one open row per key.
+        """
+
+
+class TableLoads(Protocol):
+    """Writes all rows of a table that has none, from Spark's executors, for every committer. Thread-safe."""
+
+    def ranges(self, table: str, version: int, *, finer: int = 0) -> int:
+        """Return into how many ranges the rows of a table must be divided to make files of the usual size.
+
+        Each step of `finer` doubles them.
+        """
+
+    def load(
+        self,
+        table: str,
+        rows: Callable[[], DataFrame],
+        key: Sequence[str],
+        *,
+        is_history: bool,
+        base: int | None,
+        txn: Txn,
+    ) -> int:
+        """Write rows that are sorted by `key` within each partition; a mirror has each key once.
+
+        `rows` is called unless the table holds `txn`. Commits and raises as `TableWrites` does. `base` is a version
+        without rows, or None: then the table is created. A history gets its partition column.
         """
 
 

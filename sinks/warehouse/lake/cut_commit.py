@@ -42,6 +42,7 @@ _ARCHIVE: Final = "tailrace.archive"
 _MIRROR: Final = "tailrace.mirror"
 _HISTORY: Final = "tailrace.history"
 _RESHAPE: Final = "tailrace.reshape"
+_LOAD: Final = "tailrace.load"
 _COMPACT: Final = "tailrace.compact"
 _VIEW: Final = "tailrace.view"
 _IN_PIECES: Final = frozenset({_ARCHIVE, _MIRROR, _HISTORY, _RESHAPE})
@@ -78,6 +79,7 @@ class CutCommit:
         self._pending = pending
         self._previous = store.current()
         self._tables: dict[str, TableState] = {} if self._previous is None else dict(self._previous.tables)
+        self._tables |= pending.states
         self._views: dict[str, ViewState] = {} if self._previous is None else dict(self._previous.views)
         self._checked: set[str] = set()
         self._texts: Mapping[str, str] = {}
@@ -95,6 +97,19 @@ class CutCommit:
     def begin_piece(self, number: int) -> None:
         """Begin a piece of the cut (`sinks.warehouse.log.cut_pieces`). Each piece may write every table once."""
         self._piece = number
+
+    def end_piece(self, number: int) -> None:
+        """Make it durable that every table has the pieces up to this one. No later attempt applies them again.
+
+        Failures before it count less: the division works.
+        """
+        before = {} if self._previous is None else self._previous.tables
+        changed = {table: state for table, state in self._tables.items() if before.get(table) != state}
+        failures = max(self._pending.failures - 1, 0)
+        self._pending = structs.replace(
+            self._pending, written=number + 1, states=changed, failures=failures, attempts=0
+        )
+        self._store.revise(self._pending)
 
     @property
     def written(self) -> dict[str, Written]:
@@ -145,6 +160,10 @@ class CutCommit:
             return self._committer.close_and_append(table, closes, rows, key, base=base, txn=txn)
 
         return self._write(table, _HISTORY, schema_id, write)
+
+    def load(self, table: str, write: Callable[[int | None, Txn], int], *, schema_id: str) -> int:
+        """Write all rows of a table that is new in this cut, by a function that makes one commit."""
+        return self._write(table, _LOAD, schema_id, write)
 
     def reshape(self, table: str, rows: Rows | DataFrame, *, schema_id: str) -> int:
         """Rewrite a table with other columns, from its rows at `version(table)`. Must be its first statement."""

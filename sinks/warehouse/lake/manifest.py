@@ -34,6 +34,7 @@ _MINUTE_US: Final = 60_000_000
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _CutNumber = Annotated[int, msgspec.Meta(ge=1)]
+_LATER: Final = frozenset({"repairs", "loads", "written", "states"})  # left out if empty: the form of all releases
 # Fields of the position, which stand among those of the record, in the order of all releases.
 _POSITION: Final = ("epoch", "end_lsn", "commit_lsn", "cuts_offset", "since_lsn", "accounts", "complete")
 # `version` and `cut` come first, so that even a file that is cut off later shows them.
@@ -154,6 +155,9 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
         failures: how many attempts ended because Spark failed outside of views.
         suspect: the views that were being computed when Spark last failed, joined by commas.
         left: view -> why this cut leaves it behind: Spark failed while it was computed.
+        loads: topics whose tables are new: pieces write their archives only, and the other tables follow as a whole.
+        written: number of pieces that every table has; no later attempt reads them again.
+        states: lake table -> its state after these pieces, if they changed it.
         serve, texts: decisions about generations of views (`sinks.warehouse.views.generations.Decided`).
         others as in `Manifest`.
     """
@@ -170,6 +174,9 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     suspect: str = ""
     left: dict[str, str] = {}
+    loads: tuple[str, ...] = ()
+    written: _Count = 0
+    states: dict[str, TableState] = {}
 
     @property
     def end_lsn(self) -> int:
@@ -452,7 +459,7 @@ def encode(record: Manifest | Pending) -> bytes:
         if name == "position":
             fields |= {one: getattr(value, one) for one in _POSITION}
             fields["accounts"] = {partition_name(at): count for at, count in record.position.accounts.items()}
-        elif name != "repairs" or value:  # left out if there are none, so that the file has the form of all releases
+        elif name not in _LATER or value:
             fields[name] = value
     return msgspec.json.encode(fields) + b"\n"
 

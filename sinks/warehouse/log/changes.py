@@ -89,7 +89,7 @@ def sequenced(
         previous: as for `fill`, with `repairs`.
     """
     if not table.key:
-        return changes.select(*_flat(table, fn.col(ROW)), *_META, UNFIT)
+        return plain(changes, table)
     # Tombstones have no key to group by: each is a group of its own.
     alone = fn.when(fn.col("_op").isNull(), fn.col("_offset")).alias("alone")
     of_key = Window.partitionBy(*_keys(table), "alone").orderBy("_offset")
@@ -114,6 +114,11 @@ def sequenced(
         *closes,
         UNFIT,
     )
+
+
+def plain(changes: DataFrame, table: LakeTable) -> DataFrame:
+    """Return `sequenced` rows without the next event of their key: all that an archive takes. Sorts nothing."""
+    return changes.select(*_flat(table, fn.col(ROW)), *_META, UNFIT)
 
 
 def _place() -> Column:

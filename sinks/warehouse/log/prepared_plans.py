@@ -13,6 +13,7 @@ This works only where tasks run on this machine (`fits`). Elsewhere they would n
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 import tempfile
@@ -26,9 +27,10 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as fn
 from pyspark.sql.pandas.functions import arrow_udf
 
-from cdc.errors import InvariantError
+from cdc.errors import InvariantError, LakeUnready
 from sinks.warehouse.log import changes, span_batch
 from sinks.warehouse.log.small_spans import RAW
+from sinks.warehouse.spark.cluster_faults import disk_fault
 from sinks.warehouse.spark.spark_session import beside, is_local
 
 if TYPE_CHECKING:
@@ -64,8 +66,14 @@ class PreparedPlans:
             tables: the forms of the table that the records have, the newest last.
         """
         file, plan = self._plan(tuple(tables))
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, RAW) as writer:
-            writer.write_table(records)
+        try:
+            with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, RAW) as writer:
+                writer.write_table(records)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            fault = disk_fault()
+            raise LakeUnready(f"{fault.what}: {self._folder.name}", hint=fault.hint) from error
         try:
             rows = plan.toArrow()
         finally:

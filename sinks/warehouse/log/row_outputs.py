@@ -128,6 +128,11 @@ class FrameRows:
         return cls(held, {row["_partition"]: row["count"] for row in parts}, max(worst, default=None), unchanged, free)
 
     @classmethod
+    def lazy(cls, frame: DataFrame) -> FrameRows:
+        """Return checked rows that are not computed yet, and each time that an output is used."""
+        return cls(frame, {}, None, frozenset(), lambda: None)
+
+    @classmethod
     def of_events(cls, frame: DataFrame) -> FrameRows:
         """Compute and persist rows of an archive of outbox events: only `frame` and `counts` have a meaning."""
         held, free = kept(frame)

@@ -54,6 +54,7 @@ _FETCHING: Final = {
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
 }
+TASK_RECORDS: Final = 50_000  # half a second of parsing
 _DELETE: Final = '"op":"d"'  # as capture writes it; within a value the quotes are escaped
 _SOURCE: Final = StructType(
     [
@@ -81,7 +82,14 @@ class Survey:
     schemas: Mapping[str, tuple[str, ...]]
 
 
-def read_span(spark: SparkSession, kafka_options: Mapping[str, str], span: Span, *, headers: bool = False) -> DataFrame:
+def read_span(
+    spark: SparkSession,
+    kafka_options: Mapping[str, str],
+    span: Span,
+    *,
+    headers: bool = False,
+    task_records: int = TASK_RECORDS,
+) -> DataFrame:
     """Return the committed records of a span: topic, partition, offset, key, value, timestamp. Lazy.
 
     Args:
@@ -89,6 +97,7 @@ def read_span(spark: SparkSession, kafka_options: Mapping[str, str], span: Span,
         kafka_options: as `sinks.warehouse.log.kafka_access.KafkaAccess.options` gives them.
         span: must have ranges.
         headers: whether to read the records' headers, too.
+        task_records: a partition with more is read by several tasks, if there are more cores than partitions.
     """
     begins: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -105,6 +114,9 @@ def read_span(spark: SparkSession, kafka_options: Mapping[str, str], span: Span,
         "startingOffsets": json.dumps(begins),
         "endingOffsets": json.dumps(ends),
     }
+    tasks = min(spark.sparkContext.defaultParallelism, span.records // task_records)
+    if tasks > len(span.ranges):
+        options["minPartitions"] = str(tasks)  # Spark divides the largest ranges
     columns = ("topic", "partition", "offset", "key", "value", "timestamp", *(("headers",) if headers else ()))
     return spark.read.format("kafka").options(**options).load().select(*columns)
 

@@ -86,20 +86,25 @@ class SpanReader:
         span_batch.check_counts(found.records, only)
         return found.schemas
 
-    def outputs(self, span: Span, forms: Mapping[str, Sequence[LakeTable]]) -> Iterator[tuple[str, RowOutputs]]:
-        """As `rows`, in the form that the committer takes."""
+    def outputs(
+        self, span: Span, forms: Mapping[str, Sequence[LakeTable]], *, loads: Collection[str] = ()
+    ) -> Iterator[tuple[str, RowOutputs]]:
+        """As `rows`, in the form that the committer takes. For the topics of `loads` only the archive is needed."""
         if not self.in_frames:
-            yield from ((topic, ArrowRows(rows, self.spark)) for topic, rows in self.rows(span, forms))
+            yield from ((topic, ArrowRows(rows, self.spark)) for topic, rows in self.rows(span, forms, loads=loads))
             return
-        reads = {topic: partial(_frame_rows, tables=tables) for topic, tables in forms.items()}
+        reads = {topic: partial(_frame_rows, tables=tables, is_load=topic in loads) for topic, tables in forms.items()}
         yield from self._frames(span, reads)
 
-    def rows(self, span: Span, forms: Mapping[str, Sequence[LakeTable]]) -> Iterator[tuple[str, pa.Table]]:
+    def rows(
+        self, span: Span, forms: Mapping[str, Sequence[LakeTable]], *, loads: Collection[str] = ()
+    ) -> Iterator[tuple[str, pa.Table]]:
         """Yield each topic with its `sinks.warehouse.log.changes.sequenced` rows, in the order of `forms`.
 
         Args:
             span: what to read.
             forms: topic -> the forms of its table that there are rows of, the newest last.
+            loads: topics whose rows may lack the columns that only mirrors and histories need.
 
         Raises:
             SinkGap: records are missing or surplus.
@@ -108,7 +113,8 @@ class SpanReader:
         if records is not None:
             yield from self._prepared(records, forms)
             return
-        yield from self._each(span, {topic: partial(_changes, tables=tables) for topic, tables in forms.items()})
+        reads = {topic: partial(_changes, tables=tables, is_load=topic in loads) for topic, tables in forms.items()}
+        yield from self._each(span, reads)
 
     def events(self, span: Span, topics: Sequence[str]) -> Iterator[tuple[str, Changes]]:
         """Yield each of these outbox event topics with its rows (`event_archive.archived`). Raises as `rows` does.
@@ -202,16 +208,21 @@ def _unwanted(future: Future[_Read]) -> None:
         rows.release()
 
 
-def _frame_rows(raw: DataFrame, tables: Sequence[LakeTable]) -> FrameRows:
-    return FrameRows.of(changes.sequenced(span_batch.parse(raw, tables), tables[-1]))
+def _frame_rows(raw: DataFrame, tables: Sequence[LakeTable], *, is_load: bool) -> FrameRows:
+    return FrameRows.of(_parsed(raw, tables, is_load=is_load))
 
 
 def _frame_of_events(raw: DataFrame) -> FrameRows:
     return FrameRows.of_events(event_archive.archive_frame(raw))
 
 
-def _changes(raw: DataFrame, tables: Sequence[LakeTable]) -> pa.Table:
-    return changes.sequenced(span_batch.parse(raw, tables), tables[-1]).toArrow()
+def _changes(raw: DataFrame, tables: Sequence[LakeTable], *, is_load: bool) -> pa.Table:
+    return _parsed(raw, tables, is_load=is_load).toArrow()
+
+
+def _parsed(raw: DataFrame, tables: Sequence[LakeTable], *, is_load: bool) -> DataFrame:
+    found = span_batch.parse(raw, tables)
+    return changes.plain(found, tables[-1]) if is_load else changes.sequenced(found, tables[-1])
 
 
 def _part(span: Span, topics: Collection[str]) -> Span:

@@ -169,7 +169,7 @@ class TableWriter:
         """Return the same events with the values that PostgreSQL did not send, and where repairs end versions."""
         previous, version = None, self._commit.version(names.mirror)
         if version is not None:
-            previous = _widened(frame_of(self._spark, self._location, names.mirror, version), table)
+            previous = widened(frame_of(self._spark, self._location, names.mirror, version), table)
 
         def fill(flat: DataFrame) -> DataFrame:
             whole = changes.fill(changes.unflat(flat, table), previous, table, columns)
@@ -227,7 +227,7 @@ def _schema(table: LakeTable, own: Sequence[str]) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, _OWN[name]) for name in own)])
 
 
-def _widened(frame: DataFrame, table: LakeTable) -> DataFrame:
+def widened(frame: DataFrame, table: LakeTable) -> DataFrame:
     """Add the columns of `table` that came later, as null."""
     known = set(frame.columns)
     missing = {column.name: fn.lit(None).cast(column.type) for column in table.columns if column.name not in known}

@@ -16,6 +16,7 @@ _PACKAGE: Final = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'"
 _VERSION: Final = re.compile(r"Python in worker has different version: ([\d.]+) than that in driver: (\d+\.\d+)")
 _PROGRAM: Final = re.compile(r'java\.io\.IOException: Cannot run program "([^"\n]{1,200})"')
 _LOST: Final = re.compile(r"ExecutorLostFailure \(executor \w+ [^)]*\) Reason: ([^\n]{1,200})")
+_FULL: Final = "No space left on device"
 _ENDED: Final = re.compile(r"(Master removed our application: \w+|All masters are unresponsive)")
 
 
@@ -32,6 +33,8 @@ def cluster_fault(text: str) -> ClusterFault | None:
     """Return the fault that the text of an error names; None if it is another error."""
     node = _NODE.search(text)
     where = f"node {node[1]} of the Spark cluster" if node else "a node of the Spark cluster"
+    if _FULL in text:
+        return disk_fault("" if node is None or node[2] == "driver" else f" of {where}")
     if found := _PACKAGE.search(text):
         return ClusterFault(f"{where} lacks the Python package {found[1]}", _INSTALL)
     if found := _VERSION.search(text):
@@ -46,3 +49,12 @@ def cluster_fault(text: str) -> ClusterFault | None:
     if found := _ENDED.search(text):
         return ClusterFault(f"the Spark cluster is lost: {found[1]}", _LOG)
     return None
+
+
+def disk_fault(place: str = "") -> ClusterFault:
+    """Return the fault of a full disk of Spark's temporary data. `place` names a node; empty for this machine."""
+    return ClusterFault(
+        f"the disk{place} with Spark's temporary data is full",
+        "free space, or name a folder on a larger disk: spark.local.dir in the sink's `spark`; on a cluster, "
+        "SPARK_LOCAL_DIRS of its workers",
+    )

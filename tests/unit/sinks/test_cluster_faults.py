@@ -38,8 +38,16 @@ TASK: Final = "most recent failure: Lost task 0.3 in stage 5.0 (TID 6) (10.0.0.7
             "Job aborted due to stage failure: Master removed our application: FAILED",
             "the Spark cluster is lost: Master removed our application: FAILED",
         ),
+        (
+            f"{TASK}java.io.IOException: No space left on device",
+            "the disk of node 10.0.0.7 of the Spark cluster with Spark's temporary data is full",
+        ),
+        (
+            "task 0.0 in stage 5.0 (TID 6) (127.0.0.1 executor driver): java.io.IOException: No space left on device",
+            "the disk with Spark's temporary data is full",
+        ),
     ],
-    ids=["program", "package", "version", "lost", "removed"],
+    ids=["program", "package", "version", "lost", "removed", "disk", "own disk"],
 )
 def test_fault_of_a_cluster_is_named_with_its_node(text: str, what: str) -> None:
     fault = cluster_fault(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,17 +14,24 @@ from msgspec import structs
 from cdc.config.settings import Warehouse
 from cdc.errors import LakeOverloaded, SparkFailed
 from sinks.warehouse.cut_plan import FAILURES_MAX, CutSize, begun_again, bytes_max, failed, left_behind, out_of_memory
+from sinks.warehouse.delta.deltars import DeltaRs
+from sinks.warehouse.first_load import loads_in, whole_log
+from sinks.warehouse.lake.cut_commit import CutCommit
 from sinks.warehouse.lake.cut_position import START, CutPosition
-from sinks.warehouse.lake.manifest import ManifestStore
-from sinks.warehouse.log.cut_pieces import Chunk, divide, parts_of, rest_of, topics_of, whole
-from sinks.warehouse.log.span import Span
+from sinks.warehouse.lake.manifest import ManifestStore, TableState
+from sinks.warehouse.log.cut_pieces import Chunk, Piece, divide, parts_of, rest_of, topics_of, whole
+from sinks.warehouse.log.lake_columns import LakeColumn, LakeTable
+from sinks.warehouse.log.span import Span, is_any, next_span
 from sinks.warehouse.log.table_choice import Choice
-from tests.fixtures.lake.lake_files import pending
+from sinks.warehouse.log.table_commit import Names
+from tests.fixtures.lake.lake_events import cut
+from tests.fixtures.lake.lake_files import manifest, pending, position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from cdc.model.progress_record import Cut
     from sinks.warehouse.lake.committer import Committer
     from sinks.warehouse.log.span_reading import SpanReader
 
@@ -225,3 +234,81 @@ def test_view_that_spark_cannot_compute_is_left_behind_until_memory_or_its_sql_c
     assert left_behind("other", "text", begun, None, SETTINGS) == "", "once may be chance"
     assert left_behind("small", "text", begun, None, SETTINGS) == ""
     assert "memory = 2g" in out_of_memory(SETTINGS)
+
+
+def test_finished_pieces_stay_whole_when_the_rest_is_divided_again() -> None:
+    span = span_of([[(6, 6)]])[0]
+    topic = next(iter(span.ranges))[0]
+    pieces = ({f"{topic}-0": (2, 2)}, {f"{topic}-0": (6, 4)})
+    begun = structs.replace(pending(3), pieces=pieces, failures=1, written=1)
+    reader = Measured()
+
+    again = begun_again(
+        begun, span, Choice({}, {}, {topic: "archive/t"}, frozenset()), cast("Committer", Tables()), None,
+        cast("SpanReader", reader), SETTINGS,
+    )  # fmt: skip
+
+    assert again.pieces[0] == pieces[0], "it held only tombstones, so that no table shows it"
+    assert (again.written, reader.asked) == (1, [(4, 128 << 20)])
+
+
+def test_finished_piece_is_durable_with_its_tables_and_takes_back_a_failure(tmp_path: Path) -> None:
+    store, lake = ManifestStore(tmp_path), DeltaRs(tmp_path)
+    begun = structs.replace(pending(1), pieces=({f"{TOPIC}-0": (1, 1)}, {f"{TOPIC}-0": (2, 1)}), failures=2, attempts=3)
+    commit = CutCommit(store, lake, begun)
+    commit.begin_piece(0)
+    commit.archive("archive/t", pa.table({"id": [1]}), schema_id="one")
+    commit.end_piece(0)
+    commit.begin_piece(1)
+    commit.archive("archive/t", pa.table({"id": [2]}), schema_id="one")
+
+    found = store.pending()
+    assert found is not None
+    assert (found.written, found.failures, found.attempts) == (1, 1, 0)
+    again = CutCommit(store, lake, found)
+    assert again.version("archive/t") == 0, "the second piece is not finished"
+    again.begin_piece(1)
+    assert again.archive("archive/t", pa.table({"id": [2]}), schema_id="one") == 1, "it is recognised"
+    again.end_piece(1)
+    assert again.publish(name="shop", committed_at_us=1).tables["archive/t"].rows == 2
+
+
+def test_only_a_cut_in_pieces_loads_tables_and_only_those_without_rows() -> None:
+    def table(name: str, key: str = "bigint") -> LakeTable:
+        column = LakeColumn("id", key, "integer", key=True)
+        return LakeTable(f"public.{name}", f"shop.public.{name}", "one", ("id",), (column,))
+
+    tables = {one.topic: one for one in map(table, ("new", "empty", "full"))}
+    tables |= {"shop.public.inexact": table("inexact", "double")}
+    tables |= {"shop.public.keyless": LakeTable("public.keyless", "shop.public.keyless", "one", (), ())}
+    names = {topic: Names.of(one, history=False) for topic, one in tables.items()}
+    choice = Choice(tables, names, {}, frozenset())
+    held = {
+        name: TableState(version=1, schema_id="one", rows=rows)
+        for topic, rows in (("shop.public.empty", 0), ("shop.public.full", 3))
+        for name in names[topic].all
+    }
+    before = structs.replace(manifest(1), tables=held)
+    piece: Piece = {f"{topic}-0": (2, 2) for topic in tables}
+
+    assert loads_in(choice, before, [piece]) == ("shop.public.empty", "shop.public.new")
+    assert loads_in(choice, before, []) == ()
+    assert loads_in(choice, None, [piece]) == ("shop.public.empty", "shop.public.full", "shop.public.new")
+
+
+def test_first_load_takes_the_log_up_to_its_end_or_to_the_next_repair() -> None:
+    log = [(2 * number, cut(100 + number, {f"{TOPIC}-0": (number, number)})) for number in range(1, 8)]
+    asked: list[int] = []
+
+    def read(start: CutPosition) -> list[tuple[int, Cut]]:
+        asked.append(start.cuts_offset)
+        return [one for one in log if one[0] >= start.cuts_offset][:3]
+
+    first = next_span(replace(position(1), accounts={}, cuts_offset=0, end_lsn=100), log[:1], events_max=1)
+    assert first is not None
+    whole_span = whole_log(read, first, is_any)
+
+    assert (whole_span.start, whole_span.end.end_lsn, whole_span.records) == (first.start, 107, 7)
+    assert len(asked) == 3
+    log[3:] = [(offset, structs.replace(one, epoch=2, full=True)) for offset, one in log[3:]]
+    assert whole_log(read, first, is_any).end.end_lsn == 103
