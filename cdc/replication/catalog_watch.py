@@ -38,7 +38,7 @@ _NO_JIT: Final = "set jit = off"  # compiling costs more than checking thousands
 # A statement of its own, before the others: as part of them, the position would be newer than their snapshot.
 _NOW: Final = "select pg_catalog.pg_current_wal_insert_lsn()::text"
 # Each change gives a row another xmin. pg_get_publication_tables depends on these rows and on no others; an ancestor of
-# a partition is in pg_class as a partitioned table.
+# a partition is in pg_class as a partitioned table. A partition whose detachment is pending shows in pg_inherits alone.
 _FINGERPRINT: Final = """
 select pg_catalog.count(*), pg_catalog.bit_xor(part.hash)
 from (
