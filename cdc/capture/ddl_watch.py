@@ -77,6 +77,9 @@ class Catalog(Protocol):
     def one_snapshot(self) -> AbstractContextManager[None]:
         """Let the queries of a block see the same catalog, except `end_of_wal`, which is behind what they see."""
 
+    def version(self) -> str:
+        """Return a text that is another one if anything in the catalog may have changed."""
+
     def scope(self) -> CatalogScope | None:
         """Return what holds for all tables; None without the publication."""
 
@@ -139,6 +142,7 @@ class DdlWatch:
         self._owned_since: dict[str, Lsn] = {}
         self._in_doubt: dict[str, _Doubt] = {}
         self._digests: dict[int, Digest] = {}
+        self._version = ""  # of the catalog that `_digests` are of
         self._changed: set[str] = set()
         self._scope_changed = True
         self._refusal: TailraceError | None = None
@@ -225,6 +229,11 @@ class DdlWatch:
             raise self._refusal
 
     def _compare(self, catalog: Catalog, scope: CatalogScope, in_doubt: Collection[str]) -> None:
+        version = catalog.version()
+        if version == self._version and not in_doubt and not self._differs(scope):
+            with self._lock:
+                self._scope = scope
+            return
         digests = dict(catalog.digests())
         for table in in_doubt:
             record = self._tables.get(table)
@@ -232,7 +241,7 @@ class DdlWatch:
                 self._digests.pop(record.facts.oid, None)
         if not in_doubt and digests == self._digests and not self._differs(scope):
             with self._lock:
-                self._scope = scope
+                self._scope, self._version = scope, version
             return
         changed = [oid for oid, digest in digests.items() if self._digests.get(oid) != digest]
         found = dict(catalog.facts(changed))
@@ -256,6 +265,7 @@ class DdlWatch:
             self._scope_changed = self._scope_changed or self._differs(scope)
             self._scope = scope
             self._digests = {oid: digest for oid, digest in digests.items() if oid in found or oid not in changed}
+            self._version = version if len(self._digests) == len(digests) else ""
             self._act(new)
 
     def _differs(self, scope: CatalogScope) -> bool:

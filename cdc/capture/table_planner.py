@@ -115,6 +115,11 @@ class TablePlanner:
         """By table, the key columns of the records in its topic. From any thread."""
         return {table: [column.name for column in form.key] for table, form in dict(self._forms).items() if form.key}
 
+    @property
+    def form_count(self) -> int:
+        """The number of tables in `topic_keys` and of keyless ones. The keys of a topic never change."""
+        return len(self._forms)
+
     def plan(self, relation: Relation, at: Lsn) -> Planned | None:
         """See `cdc.contracts.RelationPlanner.plan`."""
         selected = self._config.source.tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
@@ -14,6 +14,9 @@ from cdc.model.sink_report import UNKNOWN
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_CALM: Final = frozenset({"RUNNING", "CATCHING_UP"})
+"""States that a sink reports until it notices that Kafka does not answer, which takes 15 to 30 seconds."""
 
 
 def sinks_of(config: Config, daemon: dict[str, Any] | None) -> list[dict[str, Any]] | None:
@@ -54,6 +57,10 @@ def with_sinks(grid: Table, document: dict[str, Any]) -> Table:
 
 def _line(one: dict[str, Any]) -> str:
     parts = [sink_status_command.shown_state(one)]
+    if one.get("unconfirmed") and one["state"] in _CALM:
+        age_s = one.get("heartbeat_age_seconds")
+        ago = "" if age_s is None else f" {units.duration(age_s)} ago"
+        parts[0] += f"? Kafka does not answer, and the sink reported this{ago}; it may not have noticed"
     if one.get("lag_records") is not None:
         parts.append(f"{one['lag_records']:,} behind")
     if one.get("restarts"):

@@ -42,6 +42,8 @@ class StatusReader:
         self._before = view
         found = status_text.document(self._config, view, moment)
         sinks = self._sinks_of(view)
+        if sinks and "kafka" in view.missing:
+            sinks = [{**one, "unconfirmed": True} for one in sinks]
         return {**found, "sinks": None if sinks is None else with_objectives(self._config, sinks, view.daemon)}
 
     def _sinks_of(self, view: PipelineView) -> list[dict[str, Any]] | None:

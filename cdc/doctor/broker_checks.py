@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from cdc.config.settings import Config
 from cdc.doctor.finding import Finding, Group, Level
@@ -19,8 +20,10 @@ from cdc.publish.topic_rules import (
     create_command,
     data_want,
 )
-from cdc.publish.weak_topics import weak_settings
+from cdc.publish.weak_topics import accepted, grouped, weak_settings
 from cdc.replication.table_shape import SourceTable
+
+_NAMED_MAX: Final = 3
 
 
 def wanted_topics(config: Config, tables: Sequence[SourceTable]) -> list[TopicWant]:
@@ -45,6 +48,7 @@ def check_broker(
         *_limits(facts, config),
         *_missing(facts, wants, topics, config),
         *_existing(wants, topics, config),
+        *_leaderless(topics),
     ]
 
 
@@ -101,19 +105,28 @@ def _missing(
 
 
 def _existing(wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], config: Config) -> Iterator[Finding]:
-    there = 0
-    for want in wants:
-        facts = topics.get(want.spec.topic)
-        if facts is None:
-            continue
-        there += 1
-        for problem in check(want, facts, kafka=config.kafka):
-            if problem.refused:
-                yield _finding(Level.ERROR, "topic", str(problem), problem.command)
+    there = [(want, facts) for want in wants if (facts := topics.get(want.spec.topic)) is not None]
+    refused = [one for want, facts in there for one in check(want, facts, kafka=config.kafka) if one.refused]
+    for same in grouped((one.setting, one) for one in refused):
+        yield _finding(Level.ERROR, "topic", str(same), same.command)
     for weak in weak_settings(wants, topics, config.kafka):
-        yield _finding(Level.WARNING, "topic_weak", str(weak), weak.command)
+        if not accepted(weak.setting, config.kafka):
+            yield _finding(Level.WARNING, "topic_weak", str(weak), weak.command)
     if there:
-        yield _ok("topics_adopted", f"{there} topics exist and keep their partitions")
+        yield _ok("topics_adopted", f"{len(there)} topics exist and keep their partitions")
+
+
+def _leaderless(topics: Mapping[str, TopicFacts | None]) -> Iterator[Finding]:
+    """Report partitions whose brokers are down: capture and sinks wait for them, so a start does not get far."""
+    found = [facts for facts in topics.values() if facts is not None and facts.offline]
+    if not found:
+        return
+    count = sum(facts.offline for facts in found)
+    names = ", ".join(repr(facts.topic) for facts in found[:_NAMED_MAX])
+    more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
+    what = f"{units.count(count, 'partition')} of {names}{more} {'has' if count == 1 else 'have'} no leader"
+    text = f"{what}: nothing can be written to or read from them; start the brokers that hold their replicas"
+    yield _finding(Level.ERROR, "topic_offline", text, "cdc why")
 
 
 def _ok(name: str, message: str) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cdc.config.settings import Config
 from cdc.doctor.action_checks import RIGHTS, check_actions
@@ -20,6 +20,7 @@ from cdc.doctor.table_checks import check_tables, check_topic_fit
 from cdc.doctor.transport_checks import check_transport
 from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
+from cdc.kafka.cluster_facts import TopicFacts
 from cdc.kafka.schema_registry import ConfluentRegistry
 from cdc.model.left_out import LeftOut
 from cdc.model.topic_names import actions_topic
@@ -35,9 +36,10 @@ def examine(config: Config) -> tuple[list[Finding], Verdict]:
     Raises: ConfigError only, for a setting that cannot be used.
     """
     facts, found = examine_source(config)
-    verdict, _, left_out = forecast_start(config, application_name=APPLICATION_NAME)
+    verdict, _, left_out, log = forecast_start(config, application_name=APPLICATION_NAME)
     found += check_topic_fit(left_out or ())
-    broker = examine_broker(config, facts, left_out or ())
+    known = {**log.topics, **log.internal} if log is not None else {}
+    broker = examine_broker(config, facts, left_out or (), known)
     answers = all(one.check != "broker" or one.level is Level.OK for one in broker)
     sinks = examine_sinks(config, BROKER_TIMEOUT_S if answers else None)
     capture = with_verdict([*found, *broker, *examine_registry(config)], verdict)
@@ -57,10 +59,16 @@ def examine_source(config: Config) -> tuple[SourceFacts | None, list[Finding]]:
     return facts, [*check_source(facts, config), *check_tables(facts, config), *check_outbox(facts, config)]
 
 
-def examine_broker(config: Config, facts: SourceFacts | None, left_out: Sequence[LeftOut] = ()) -> list[Finding]:
+def examine_broker(
+    config: Config,
+    facts: SourceFacts | None,
+    left_out: Sequence[LeftOut] = (),
+    known: Mapping[str, TopicFacts | None] | None = None,
+) -> list[Finding]:
     """Return the findings about the broker; without `facts` of the source only its control topics are checked.
 
-    A start leaves out tables without a usable topic, so their topics are no errors.
+    A start leaves out tables without a usable topic, so their topics are no errors. `known` topics are not read again:
+    the settings of 10,000 topics take seconds.
     """
     lacking = {one.table for one in left_out if one.reason == "no_topic"}
     tables = facts.tables if facts is not None else ()
@@ -68,8 +76,9 @@ def examine_broker(config: Config, facts: SourceFacts | None, left_out: Sequence
     try:
         admin = TopicAdmin(config.kafka, client_id="cdc-doctor")
         cluster = admin.broker_facts(timeout_s=BROKER_TIMEOUT_S)
-        topics = admin.describe([want.spec.topic for want in wants], timeout_s=BROKER_TIMEOUT_S)
-        topics |= describe_internal(admin)
+        topics = dict(known or describe_internal(admin))
+        unread = [want.spec.topic for want in wants if want.spec.topic not in topics]
+        topics |= admin.describe(unread, timeout_s=BROKER_TIMEOUT_S)
         of_actions = actions_topic(config.name)
         actions = admin.describe([of_actions], timeout_s=BROKER_TIMEOUT_S)[of_actions]
         lacks = missing_rights(config, of_actions, RIGHTS, admin) if actions is not None else []

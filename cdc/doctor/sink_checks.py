@@ -14,7 +14,8 @@ from cdc.errors import ConfigError, TailraceError
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.group_offsets import GroupAdmin
 from cdc.model.topic_names import dead_letters_topic, sink_group, sink_state_topic
-from cdc.publish.topic_rules import check, create_command, dead_letters_want, sink_state_want
+from cdc.publish.topic_rules import Problem, check, create_command, dead_letters_want, sink_state_want
+from cdc.publish.weak_topics import accepted, grouped
 from cdc.run.extras import missing_extra
 from sinks.checkups import store_checkup
 
@@ -92,6 +93,7 @@ def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iter
         dead_letters_want(dead_letters_topic(config.name, name), kafka, row_bytes_max=config.capture.row_bytes_max),
     )
     facts = admin.describe([want.spec.topic for want in wants], timeout_s=timeout_s)
+    problems: list[Problem] = []
     for want in wants:
         topic, there = want.spec.topic, facts[want.spec.topic]
         if there is None:
@@ -99,9 +101,12 @@ def _log(config: Config, name: str, settings: Applied, timeout_s: float) -> Iter
                 text = f"topic {topic!r} does not exist, and kafka.create_topics is false"
                 yield _of(name, Level.ERROR, "sink_topic", text, create_command(want.spec, kafka))
             continue
-        for problem in check(want, there, kafka=kafka):
-            level = Level.ERROR if problem.refused else Level.WARNING
-            yield _of(name, level, "sink_topic", str(problem), problem.command)
+        problems += check(want, there, kafka=kafka)
+    for level, refused_ones in ((Level.ERROR, True), (Level.WARNING, False)):
+        same = grouped((one.setting, one) for one in problems if one.refused is refused_ones)
+        for weak in same:
+            if not accepted(weak.setting, kafka):
+                yield _of(name, level, "sink_topic", str(weak), weak.command)
 
 
 def _refused(name: str, lacking: MissingRights, level: Level = Level.ERROR) -> Finding:

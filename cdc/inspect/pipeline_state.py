@@ -122,7 +122,8 @@ class PipelineObserver:
                 setattr(view, "log" if side == "kafka" else side, future.result())
             except TailraceError as error:
                 view.missing[side] = error.message
-        view.verdict, view.weak, view.left_out = judging.result()
+        forecast = judging.result()
+        view.verdict, view.weak, view.left_out = forecast.verdict, forecast.weak, forecast.left_out
         return view
 
     def close(self) -> None:

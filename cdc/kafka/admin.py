@@ -31,7 +31,9 @@ CREATE_RECORDS_MAX: Final = 9_000
 # take more memory than all else in capture.
 DESCRIBE_TOPICS_MAX: Final = 500
 VISIBLE_WAIT_S: Final = 0.03  # between checks for a topic that was just created
-SPREAD_S: Final = 10.0  # after its creation, not every broker may know a topic; it takes milliseconds if none is busy
+# After its creation, not every broker may know a topic. It takes milliseconds, but more than 10 seconds on three busy
+# brokers with 40,000 partitions (2026-11-29).
+SPREAD_S: Final = 60.0
 CHECK_S: Final = 0.2  # how often a wait for an answer checks the client's events
 REFUSAL_S: Final = 1.0  # a refusal must last this long: another broker of the list may still accept the client
 ANSWER_GRACE_S: Final = 2.0  # librdkafka times a request out by itself; this is the limit if it does not

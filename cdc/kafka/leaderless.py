@@ -35,9 +35,14 @@ def explained(
     what = (
         f"{len(waiting)} partitions have no leader ({waiting[0][0]}-{waiting[0][1]})" if waiting else "leaders change"
     )
+    hint = (
+        "start the brokers that hold the newest records; `cdc why` lists partitions and brokers"
+        if waiting
+        else "this passes by itself once every broker knows the new leaders; if it does not, check the brokers"
+    )
     return BrokerUnreachable(
         f"cannot {doing}: {what}",
-        hint="start the brokers that hold the newest records; `cdc why` lists partitions and brokers",
+        hint=hint,
         command="cdc why",
         **({"topic": waiting[0][0]} if waiting else {}),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from itertools import islice
 from types import TracebackType
 from typing import Final, Self, cast
 
@@ -33,6 +34,8 @@ ANSWER_S: Final = 30.0
 ASK_S: Final = 5.0  # for the one request after a read has stalled
 ASK_AGAIN_S: Final = 0.2  # between requests for offsets while leaders change
 MISSING_S: Final = 5.0  # for a partition unknown to the client: its topic is new, or the broker just started
+_OFFSETS_MAX: Final = 4000
+"""Partitions in one request for offsets, so that `timeout_s` is enough: three busy brokers needed longer for 40,000."""
 _LATEST: Final = -1  # ListOffsets' own timestamps, https://kafka.apache.org/protocol#The_Messages_ListOffsets
 _EARLIEST: Final = -2
 
@@ -117,7 +120,7 @@ class LogReader:
     def end_offsets(
         self, topics: Iterable[str], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return (low, high) of every partition of `topics`; two requests per broker.
+        """Return (low, high) of every partition of `topics`; two requests per broker for 4,000 partitions.
 
         `low` is the first existing offset, `high` the last stable offset: the first that an open transaction may still
         hold back. `high` can lag behind a commit that was just acknowledged, by the milliseconds that the broker needs
@@ -260,8 +263,13 @@ class LogReader:
 
     def _offsets(self, wanted: Mapping[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
         """Return the offset for each timestamp, -1 for none; _LATEST gives the last stable offset (read_committed)."""
-        if not wanted:
-            return {}
+        found: dict[TopicPartition, int] = {}
+        places = iter(wanted.items())
+        while part := dict(islice(places, _OFFSETS_MAX)):
+            found |= self._offsets_of(part, timeout_s)
+        return found
+
+    def _offsets_of(self, wanted: Mapping[TopicPartition, int], timeout_s: float | None) -> dict[TopicPartition, int]:
         never = threading.Event()
         began_s = self._clock.monotonic_s()
         deadline_s = began_s + self._within(timeout_s)

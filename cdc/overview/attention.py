@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from cdc.command_text import with_pipeline
@@ -18,11 +18,13 @@ Severity: TypeAlias = Literal["page", "ticket"]
 _SOON_S: Final = 3600.0
 _OLD_TRANSACTION_S: Final = 300.0
 _BEHIND_S: Final = 60.0
+_NAMED_MAX: Final = 5
 _MAY_CATCH_UP: Final = "wait, if it has just started"
 RUNBOOKS: Final = {
     "slot": "wal-pressure",
     "source": "wal-pressure",
     "sink": "sinks",
+    "sinks": "sinks",
     "dead-letters": "dead-letters",
     "snapshot": "snapshots",
     "ddl": "ddl",
@@ -36,7 +38,7 @@ RUNBOOKS: Final = {
 }
 """First word of `Attention.what` -> page of docs/howto; states.md for the others."""
 
-_URGENT: Final = frozenset({"capture", "sink", "freshness"})
+_URGENT: Final = frozenset({"capture", "sink", "sinks", "freshness"})
 """First words of `what`: data is delayed already when they warn."""
 
 
@@ -90,6 +92,24 @@ def attention_of(
         *_notify(status),
     ]
     return sorted(found, key=lambda one: -LEVELS.index(one.level))
+
+
+def together(found: Sequence[Attention]) -> list[Attention]:
+    """Return one entry for all sinks that report the same problem, for people: one cause is read once.
+
+    Messages keep an entry for each sink, because each of them recovers by itself.
+    """
+    same: dict[tuple[str, ...], list[Attention]] = {}
+    for one in found:
+        alone = "" if one.what.startswith("sink ") else one.what
+        same.setdefault((alone, one.level, one.says, one.hint, one.command, one.page), []).append(one)
+    return [members[0] if len(members) == 1 else replace(members[0], what=_names(members)) for members in same.values()]
+
+
+def _names(members: Sequence[Attention]) -> str:
+    names = [one.what.removeprefix("sink ") for one in members]
+    more = len(names) - _NAMED_MAX
+    return f"sinks {', '.join(names[:_NAMED_MAX])}" + (f" and {more} more" if more > 0 else "")
 
 
 def _capture(status: Mapping[str, Any]) -> Iterator[Attention]:

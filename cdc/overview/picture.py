@@ -11,7 +11,7 @@ from cdc.lsn import Lsn
 from cdc.model import units
 from cdc.model.wait_reason import reason_text
 from cdc.model.weak_setting import unaccepted
-from cdc.overview.attention import attention_of
+from cdc.overview.attention import attention_of, together
 from cdc.overview.levels import Level, level_of, worst
 from cdc.overview.places import Places, SinkPlace
 from cdc.overview.sink_facts import SinkFacts
@@ -71,7 +71,7 @@ def picture(seen: Seen) -> dict[str, Any]:
         "snapshots": _snapshots(seen.status),
         "snapshots_count": len(seen.status.get("snapshots") or ()),
         "snapshots_open": len(open_snapshots),
-        "attention": [one.document for one in found],
+        "attention": [one.document for one in together(found)],
         "counts": {
             "ddl": seen.status.get("ddl_count"),
             "left_out": seen.status.get("left_out_count"),

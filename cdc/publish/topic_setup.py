@@ -52,7 +52,8 @@ def ensure_topics(
     there = {name: facts for name, facts in found.items() if facts is not None}
     deleted = [want.spec.topic for want in wants if want.spec.topic not in there]
     if deleted:
-        raise TopicMissing(f"topic {deleted[0]!r} was deleted while it was checked", topic=deleted[0])
+        what = f"topic {deleted[0]!r} was deleted while it was checked, or a broker does not know it yet"
+        raise TopicMissing(what, topic=deleted[0])
     refuse_unfit_topics(
         wants, there, kafka=kafka, recorded_partitions=recorded_partitions, recorded_topic_ids=recorded_topic_ids
     )

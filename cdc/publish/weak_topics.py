@@ -37,19 +37,29 @@ def weak_settings(
     wants: Sequence[TopicWant], topics: Mapping[str, TopicFacts | None], kafka: Kafka
 ) -> list[WeakSetting]:
     """Return the weak settings of `wants` and INTERNAL_TOPICS, as far as `topics` has them, grouped by weakness."""
+    return grouped((*_ours(wants, topics, kafka), *_internal(topics, kafka)))
+
+
+def grouped(problems: Iterable[tuple[str, Problem]]) -> list[WeakSetting]:
+    """Return one entry for all topics that differ in the same way. Each problem comes with the name of its setting."""
     found: dict[tuple[str, str, str], list[Problem]] = {}
-    for setting, problem in (*_ours(wants, topics, kafka), *_internal(topics, kafka)):
+    for setting, problem in problems:
         found.setdefault((setting, problem.found, problem.wanted), []).append(problem)
     return [
         WeakSetting(
             setting=setting,
             found=value,
             wanted=wanted,
-            topics=tuple(problem.topic for problem in problems),
-            commands=tuple(problem.command for problem in problems),
+            topics=tuple(problem.topic for problem in same),
+            commands=tuple(problem.command for problem in same),
         )
-        for (setting, value, wanted), problems in found.items()
+        for (setting, value, wanted), same in found.items()
     ]
+
+
+def accepted(setting: str, kafka: Kafka) -> bool:
+    """Return whether the configuration accepts a weak setting: few replicas, which one finding of doctor states."""
+    return kafka.allow_unreplicated and setting.endswith("replication factor")
 
 
 def label_of(setting: str) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 from cdc.lsn import Lsn
 from cdc.model.table_facts import CatalogScope, ColumnFacts, LeafFacts, TableFacts
 from cdc.patterns import matches
-from cdc.replication.catalog_queries import current_wal, one_snapshot, reading
+from cdc.replication.catalog_queries import current_wal, one_snapshot, reading, visible_transactions
 from cdc.replication.connect import Connection
 
 _DOING: Final = "read facts of tables"
@@ -207,6 +207,10 @@ class CatalogReader:
     def one_snapshot(self) -> AbstractContextManager[None]:
         """Let the queries of a block see the same catalog."""
         return one_snapshot(self._connection, _DOING)
+
+    def version(self) -> str:
+        """See `visible_transactions`."""
+        return visible_transactions(self._connection)
 
     def scope(self) -> CatalogScope | None:
         """See `catalog_scope`."""

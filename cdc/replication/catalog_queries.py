@@ -103,6 +103,8 @@ from pg_settings
 where name = any(%(names)s)
 """
 
+VISIBLE_TRANSACTIONS: Final = "select pg_catalog.pg_current_snapshot()::text"
+
 WAL_SETTINGS: Final = (
     "wal_level",
     "max_replication_slots",
@@ -178,6 +180,17 @@ def current_wal(connection: Connection) -> Lsn:
         row = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
     return Lsn.parse(row[0])
+
+
+def visible_transactions(connection: Connection) -> str:
+    """Return which transactions the connection sees. While it is the same, the catalog is too, whatever is read of it.
+
+    A change of the catalog needs a transaction with an id, and the snapshot names every id up to the newest ended one.
+    """
+    with reading("read the snapshot"):
+        row = connection.execute(VISIBLE_TRANSACTIONS).fetchone()
+    assert row is not None
+    return str(row[0])
 
 
 def wal_settings(connection: Connection) -> dict[str, str]:

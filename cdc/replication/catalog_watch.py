@@ -4,6 +4,10 @@ Each check first reads V = pg_current_wal_insert_lsn(). If publication and slot 
 `verified_lsn`. Nothing above it is ever acknowledged: PostgreSQL 18 silently publishes nothing without its publication,
 and would again publish nothing if the same WAL were decoded again.
 
+The tables are read only if they may have changed: if a transaction has ended since the last check, and the fingerprint
+of the catalog rows that decide is another one. For 10,000 tables the fingerprint takes the server a fifth of the time
+that the full answer takes (18.6, 2026-11-29).
+
 If a check fails, or the server ends this connection, `failure` is set and the pipeline gives up the stream. That lets
 the server shut down: a fast shutdown waits for every walsender whose client is not at its end, and capture may not
 acknowledge up to there.
@@ -22,6 +26,7 @@ from cdc.clock import Clock
 from cdc.config.secret import Secret
 from cdc.errors import InvariantError, SourceGap, SourceUnreachable, TailraceError
 from cdc.lsn import Lsn
+from cdc.replication.catalog_queries import visible_transactions
 from cdc.replication.connect import Connection, connect, deadline, sever, translate
 from cdc.telemetry import log
 from cdc.telemetry.capture_status import SlotReading
@@ -32,6 +37,30 @@ _NO_JIT: Final = "set jit = off"  # compiling costs more than checking thousands
 
 # A statement of its own, before the others: as part of them, the position would be newer than their snapshot.
 _NOW: Final = "select pg_catalog.pg_current_wal_insert_lsn()::text"
+# Each change gives a row another xmin. pg_get_publication_tables depends on these rows and on no others; an ancestor of
+# a partition is in pg_class as a partitioned table. A partition whose detachment is pending shows in pg_inherits alone.
+_FINGERPRINT: Final = """
+select pg_catalog.count(*), pg_catalog.bit_xor(part.hash)
+from (
+    select pg_catalog.hash_record_extended(row(p.oid, p.xmin), 1) as hash
+    from pg_catalog.pg_publication p where p.pubname = %(publication)s
+    union all
+    select pg_catalog.hash_record_extended(row(r.oid, r.xmin), 2)
+    from pg_catalog.pg_publication p join pg_catalog.pg_publication_rel r on r.prpubid = p.oid
+    where p.pubname = %(publication)s
+    union all
+    select pg_catalog.hash_record_extended(row(s.oid, s.xmin), 3)
+    from pg_catalog.pg_publication p join pg_catalog.pg_publication_namespace s on s.pnpubid = p.oid
+    where p.pubname = %(publication)s
+    union all
+    select pg_catalog.hash_record_extended(row(n.oid, n.xmin), 4) from pg_catalog.pg_namespace n
+    union all
+    select pg_catalog.hash_record_extended(row(c.oid, c.xmin), 5) from pg_catalog.pg_class c
+    where c.oid = any(%(oids)s::oid[]) or c.relkind = 'p'
+    union all
+    select pg_catalog.hash_record_extended(row(i.inhrelid, i.inhparent, i.xmin), 6) from pg_catalog.pg_inherits i
+) part
+"""
 # Run after _TABLES, which cannot tell a missing publication from an empty one.
 _CHECK: Final = """
 select coalesce(s.confirmed_flush_lsn::text, '0/0'),
@@ -62,6 +91,23 @@ where c.oid = any(%(oids)s::oid[])
 
 _Row: TypeAlias = tuple[int, bool, int, str]
 """A table: pg_class.oid, whether it is published, pg_publication_rel.oid, its current ``schema.table``."""
+
+_Fingerprint: TypeAlias = tuple[int, int]
+"""Number and hash of the catalog rows that decide what is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What the last check without a problem has seen: first the snapshot, then the fingerprint, then the tables.
+
+    Attributes:
+        tables: the tables that it checked: another object if others are watched now.
+        snapshot: see `visible_transactions`.
+    """
+
+    tables: Mapping[int, tuple[str, int]]
+    snapshot: str
+    fingerprint: _Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +160,7 @@ class CatalogWatch:
         self._failed = failed
         self._checked = checked
         self._verified = Lsn(0)
+        self._last: _Checked | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
@@ -194,16 +241,12 @@ class CatalogWatch:
 
     def _check(self, connection: Connection) -> None:
         watched = self._watched
-        names = {"slot": watched.slot, "publication": watched.publication, "oids": list(watched.tables)}
         try:
             now = connection.execute(_NOW).fetchone()
-            rows = _tables(connection, names)
-            changed = self._changed(rows)
-            if changed:
-                # pg_get_publication_tables does not use the snapshot of its statement, pg_class does. A table that is
-                # dropped at this moment is in one and not in the other. The next statement has it in neither.
-                rows = [row for row in _tables(connection, names) if row[0] in changed]
-            row = connection.execute(_CHECK, names).fetchone()
+            seen = self._look(connection, watched)
+            rows = [] if self._same(seen) else self._read(connection, watched)
+            named = {"slot": watched.slot, "publication": watched.publication}
+            row = connection.execute(_CHECK, named).fetchone()
         except psycopg.Error as error:
             raise translate(error, "check slot and publication") from error
         if now is None or row is None:
@@ -230,8 +273,31 @@ class CatalogWatch:
                 slot=watched.slot,
                 publication=watched.publication,
             )
-        self._verified = current
+        self._verified, self._last = current, seen
         self._seen(reading)
+
+    def _look(self, connection: Connection, watched: Watched) -> _Checked:
+        """Return what shows whether the tables must be read; the fingerprint only if a transaction has ended."""
+        snapshot, last = visible_transactions(connection), self._last
+        if last is not None and last.tables is watched.tables and last.snapshot == snapshot:
+            return last
+        found = connection.execute(_FINGERPRINT, _named(watched)).fetchone()
+        assert found is not None
+        return _Checked(watched.tables, snapshot, found)
+
+    def _same(self, seen: _Checked) -> bool:
+        last = self._last
+        return last is not None and last.tables is seen.tables and last.fingerprint == seen.fingerprint
+
+    def _read(self, connection: Connection, watched: Watched) -> list[_Row]:
+        names = _named(watched)
+        rows = _tables(connection, names)
+        changed = self._changed(rows)
+        if not changed:
+            return rows
+        # pg_get_publication_tables does not use the snapshot of its statement, pg_class does. A table that is
+        # dropped at this moment is in one and not in the other. The next statement has it in neither.
+        return [row for row in _tables(connection, names) if row[0] in changed]
 
     def _wrong(
         self,
@@ -269,6 +335,11 @@ class CatalogWatch:
             and not (oid in replaceable and name != tables[oid][0])
             and self._watched.selected(name)
         }
+
+
+def _named(watched: Watched) -> Mapping[str, str]:
+    """Return parameters. The oids are text: to adapt 10,000 numbers one by one takes longer than to join them."""
+    return {"publication": watched.publication, "oids": "{" + ",".join(map(str, watched.tables)) + "}"}
 
 
 def _tables(connection: Connection, names: Mapping[str, object]) -> list[_Row]:

@@ -132,14 +132,18 @@ class Snapshots:
 
     def resume_abandoned(self, tables: Sequence[SourceTable], connection: Connection) -> None:
         """Begin again the snapshots of tables that had another name when they were read, and have their own again."""
-        with self.hand_over.merging() as merger:
-            abandoned = dict(merger.requests.abandoned)
+        abandoned = self.abandoned()
         back = [table for table in tables if abandoned.get(table.table) == table.oid]
         if back:
             lsn = catalog_queries.current_wal(connection)
             for table in back:
                 log.get().info("snapshot_resumed", table=table.table, reason="the table has its former name again")
                 self.join(table, lsn)
+
+    def abandoned(self) -> dict[str, int]:
+        """See `snapshot.snapshot_requests.SnapshotRequests.abandoned`."""
+        with self.hand_over.merging() as merger:
+            return dict(merger.requests.abandoned)
 
     def unreadable(self) -> list[LeftOut]:
         """Return tables whose changes are captured, but whose earlier rows cannot be read."""

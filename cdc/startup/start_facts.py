@@ -52,12 +52,13 @@ _SLOTS_USED: Final = "select count(*) from pg_replication_slots"
 class StartForecast(NamedTuple):
     """How `cdc run` would end now, weak settings of existing topics, and the tables that it would leave out.
 
-    `left_out` is None when the source cannot be read.
+    `left_out` is None when the source cannot be read, `log` when Kafka or the source cannot.
     """
 
     verdict: Verdict
     weak: Sequence[WeakSetting] = ()
     left_out: Sequence[LeftOut] | None = None
+    log: LogFacts | None = None
 
 
 def forecast_start(config: Config, *, application_name: str) -> StartForecast:
@@ -70,7 +71,7 @@ def forecast_start(config: Config, *, application_name: str) -> StartForecast:
         ):
             facts = gather(config, sql, BoundedReader(reader, _ANSWER_S), admin)
             weak = facts.log.weak(config.kafka) if facts.log is not None else ()
-            return StartForecast(judge(config, facts), weak, facts.left_out)
+            return StartForecast(judge(config, facts), weak, facts.left_out, facts.log)
     except ConfigError:
         raise
     except TailraceError as error:

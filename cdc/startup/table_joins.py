@@ -98,6 +98,8 @@ class TableJoins:
         self._tried: dict[int, tuple[float, SourceTable, str]] = {}
         self._unread = list(snapshots.unread)
         self._next_check_s = float("-inf")
+        self._settled: tuple[str, int] | None = None
+        self._left_out: list[LeftOut] = []
         planner.leave = self._passes_over
         observer.tables_left_out(source.left_out)
 
@@ -108,7 +110,10 @@ class TableJoins:
         began_s = self._clock.monotonic_s()
         if began_s < self._next_check_s:
             return
-        config = self._config
+        config, version = self._config, self._version(connection)
+        if version == self._settled and not self._planner.left_out:
+            self._report()
+            return
         with catalog_queries.one_snapshot(connection, "check the tables"):
             tables = catalog_queries.tables_matching(
                 connection, config.source.tables, config.source.keyless, config.source.keys
@@ -140,8 +145,21 @@ class TableJoins:
         self._forget(tables, out, watch)
         self._snapshots.resume_abandoned([table for table in there if table.oid not in out], connection)
         self._watch_all(facts, watch)
-        self._observer.tables_left_out([*left_out, *self.outbox_left_out, *self._snapshots.unreadable()])
+        self._left_out = left_out
+        self._report()
+        calm = not (judged.to_add or joining or waiting or self._tried or self._snapshots.abandoned())
+        self._settled = version if calm else None
         self._next_check_s = self._clock.monotonic_s() + _PACE * (self._clock.monotonic_s() - began_s)
+
+    def _version(self, connection: Connection) -> tuple[str, int]:
+        """Return what the next check depends on, except for tables that wait for something else than the catalog.
+
+        It is read before everything else, so what changes meanwhile is seen by the next check.
+        """
+        return catalog_queries.visible_transactions(connection), self._planner.form_count
+
+    def _report(self) -> None:
+        self._observer.tables_left_out([*self._left_out, *self.outbox_left_out, *self._snapshots.unreadable()])
 
     def settle(self) -> None:
         """Begin snapshots of tables that are captured again, unless a DDL finding has begun them already."""

@@ -77,7 +77,8 @@ def parse_status(found: Status) -> CaptureEvidence:
 
 def read_start(config: Config) -> StartEvidence:
     """Return how a start would end now."""
-    verdict, _, left_out = forecast_start(config, application_name="cdc why")
+    forecast = forecast_start(config, application_name="cdc why")
+    verdict, left_out = forecast.verdict, forecast.left_out
     if verdict.error is None:
         return StartEvidence()
     return StartEvidence(

@@ -20,7 +20,7 @@ from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
 from tests.bench.cache import measure_cache
 from tests.bench.debezium import measure_debezium
-from tests.bench.estate import measure_estate
+from tests.bench.estate import Brokers, measure_estate
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
 from tests.bench.latency import measure_latency
@@ -56,6 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
     parser.add_argument("--tables", type=int, default=10_000, help="of the estate")
+    parser.add_argument("--brokers", type=int, default=1, choices=(1, 3), help="of the estate")
+    parser.add_argument("--partitions", type=int, default=1, help="of each topic of the estate")
+    parser.add_argument("--replicas", type=int, default=1, help="of each partition of the estate")
     parser.add_argument("--documents", type=int, default=50_000, help="of each round of the search sink")
     parser.add_argument("--orders", type=int, default=50_000, help="documents of the view that is searched")
     return parser
@@ -87,7 +90,8 @@ def main() -> int:
         if options.only == "sizing":
             result["sizing"] = measure_sizing(stack, Path(folder), (10, 500, 2000))
         if options.only == "estate":
-            result["estate"] = measure_estate(stack, Path(folder), (10, options.tables))
+            brokers = Brokers(options.brokers, options.partitions, options.replicas)
+            result["estate"] = measure_estate(stack, Path(folder), (10, options.tables), brokers)
         if options.only in {None, "snapshot"}:
             result["snapshot"] = measure_snapshot(stack, Path(folder), 2 * options.rows)
         if options.only in {None, "lake"}:

@@ -154,6 +154,9 @@ class World:
     def one_snapshot(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def version(self) -> str:
+        return f"{self.tables}"
+
     def scope(self) -> CatalogScope:
         self.scope_now = CatalogScope(lsn=self.lsn, xid=700, all_tables=False, schemas=(), selected=("public.*",))
         return self.scope_now

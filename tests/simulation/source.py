@@ -17,7 +17,8 @@ from cdc.lsn import Lsn
 from cdc.model.relation import ReplicaIdentity
 from cdc.model.timeline import TimelineSwitch
 from cdc.model.type_facts import TypeFacts
-from cdc.replication.catalog_watch import _CHECK, _NOW, _TABLES
+from cdc.replication.catalog_queries import VISIBLE_TRANSACTIONS
+from cdc.replication.catalog_watch import _CHECK, _FINGERPRINT, _NOW, _TABLES
 from cdc.replication.publication import Ensured, PublicationFacts
 from cdc.replication.slot import SlotFacts
 from cdc.replication.stream import ServerIdentity
@@ -400,7 +401,7 @@ class CatalogDoor:
 
 @dataclass(slots=True)
 class LookDoor:
-    """The connection of the catalog watch; supports its three statements."""
+    """The connection of the catalog watch; supports its five statements."""
 
     postgres: Postgres
     _rows: list[Any] = field(default_factory=list)
@@ -410,6 +411,10 @@ class LookDoor:
         postgres.reachable()
         if statement == _NOW:
             self._rows = [(str(Lsn(postgres.wal_end)),)]
+        elif statement == VISIBLE_TRANSACTIONS:
+            self._rows = [(f"{len(postgres.transactions)} {postgres.publication_oid} {postgres.members}",)]
+        elif statement == _FINGERPRINT:
+            self._rows = [(postgres.publication_oid, hash(tuple(sorted(postgres.members.items()))))]
         elif statement == _TABLES:
             there = bool(postgres.publication_oid)
             self._rows = [

@@ -53,6 +53,10 @@ class ScriptedCatalog:
         yield
         self.is_open = False
 
+    def version(self) -> str:
+        self._read("version")
+        return f"{self.tables} {self.oids}"
+
     def scope(self) -> CatalogScope:
         self._read("scope")
         self.lsn += 10
@@ -171,8 +175,21 @@ def test_every_check_reads_the_catalog_on_one_snapshot() -> None:
     del rig.catalog.tables["a"]
     rig.look()
 
-    assert {what for what, _ in rig.catalog.reads} == {"scope", "digests", "facts", "names", "taken"}
+    assert {what for what, _ in rig.catalog.reads} == {"scope", "version", "digests", "facts", "names", "taken"}
     assert all(is_open for _, is_open in rig.catalog.reads)
+
+
+def test_digests_are_read_only_after_a_transaction_has_ended() -> None:
+    rig = Rig()
+    rig.catalog.reads.clear()
+
+    rig.look()
+    assert [what for what, _ in rig.catalog.reads] == ["scope", "version"]
+    rig.catalog.tables["b"] = ("d",)
+    rig.look()
+
+    assert [one.table for one in rig.observer.told] == ["public.b"]
+    assert rig.observer.told[0].since_lsn == rig.catalog.lsn - 20, "since the check that read no digests"
 
 
 def test_checks_take_a_fiftieth_of_the_time_at_most() -> None:

@@ -14,16 +14,23 @@ BROKERS = BrokerFacts(cluster_id="c1", broker_count=3, configs={"transaction.max
 
 
 def look(
-    settings: Config, *, cluster: BrokerFacts = BROKERS, existing: dict[str, dict[str, str]] | None = None
+    settings: Config,
+    *,
+    cluster: BrokerFacts = BROKERS,
+    existing: dict[str, dict[str, str]] | None = None,
+    replicas: int = 3,
+    offline: int = 0,
+    tables: int = 1,
 ) -> list[Finding]:
     """Return findings that are not OK; `existing`: topics with the required settings, except for these."""
-    wants = wanted_topics(settings, [table()])
+    wants = wanted_topics(settings, [table()] if tables == 1 else [table(f"t{n}") for n in range(tables)])
     topics = {
         want.spec.topic: TopicFacts(
             topic=want.spec.topic,
             topic_id="id",
             partition_count=want.spec.partition_count,
-            replication_factor=3,
+            replication_factor=replicas,
+            offline=offline,
             configs={**want.spec.configs, **(existing or {})[want.spec.topic]},
         )
         if want.spec.topic in (existing or {})
@@ -81,6 +88,32 @@ def test_existing_topic_with_other_settings_is_named_with_the_command() -> None:
     assert [f.level for f in found] == [Level.ERROR, Level.WARNING]
     assert "cleanup.policy is delete, must be compact" in found[0].message
     assert "--add-config cleanup.policy=compact" in found[0].command
+
+
+def test_topics_that_differ_in_the_same_way_are_one_finding_with_their_number() -> None:
+    existing: dict[str, dict[str, str]] = {f"shop.public.t{n}": {} for n in range(40)}
+
+    (refused,) = look(config(), existing=existing, replicas=1, tables=40)
+    (allowed,) = look(
+        config(kafka="replication_factor = 1\nallow_unreplicated = true"), existing=existing, replicas=1, tables=40
+    )
+
+    assert refused.level is Level.ERROR
+    assert refused.message.startswith("40 topics ('shop.public.t0', ...): replication factor is 1, must be at least 3")
+    assert (allowed.level, allowed.check) == (Level.WARNING, "replication_factor")
+
+
+def test_partitions_without_a_leader_are_an_error_that_names_their_topics() -> None:
+    existing: dict[str, dict[str, str]] = {f"shop.public.t{n}": {} for n in range(5)}
+
+    (finding,) = look(config(), existing=existing, offline=2, tables=5)
+    (single,) = look(config(), existing={"shop.public.orders": {}}, offline=1)
+
+    assert (finding.level, finding.check, finding.command) == (Level.ERROR, "topic_offline", "cdc why")
+    assert finding.message.startswith(
+        "10 partitions of 'shop.public.t0', 'shop.public.t1', 'shop.public.t2' and 2 more have no leader: nothing can"
+    )
+    assert single.message.startswith("1 partition of 'shop.public.orders' has no leader")
 
 
 def test_short_transaction_limit_of_the_brokers_is_an_error() -> None:

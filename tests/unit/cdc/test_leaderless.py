@@ -50,12 +50,15 @@ def test_partition_without_a_leader_is_waited_for_and_named() -> None:
     assert isinstance(found, BrokerUnreachable)
     assert found.message == "cannot read offsets: 2 partitions have no leader (t-1)"
     assert found.retry == "timed"
+    assert "start the brokers" in found.hint
 
 
 def test_partition_that_got_its_leader_meanwhile_is_asked_again() -> None:
     found = asked(Broker(t=[1], u=[2]), ("t", 0), ("u", 0))
 
     assert isinstance(found, BrokerUnreachable)
+    assert "passes by itself" in found.hint
+    assert "start the brokers" not in found.hint, "every partition has a leader"
 
 
 @pytest.mark.parametrize("broker", [Broker(t=[-1]), Broker(), Silent()])

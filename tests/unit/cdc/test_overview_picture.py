@@ -232,3 +232,18 @@ def test_levels_are_ordered() -> None:
     assert worst([]) == "ok"
     assert worst(["ok", "busy", "warn"]) == "warn"
     assert worst(["bad", "warn"]) == "bad"
+
+
+def test_one_cause_of_several_sinks_is_shown_once_and_sent_for_each() -> None:
+    error = _error("BrokerUnreachable")["error"]
+    sinks = [SinkFacts(name=f"s{n}", state="WAITING", reason="broker", error=error, workers=1) for n in range(7)]
+    other = SinkFacts(name="lake", state="WAITING", reason="store", error={**error, "message": "no disk"}, workers=1)
+
+    found = _drawn(_status(), *sinks, other)[0]["attention"]
+
+    assert [(one["what"], one["says"]) for one in found] == [
+        ("sinks s0, s1, s2, s3, s4 and 2 more", "BrokerUnreachable happened"),
+        ("sink lake", "no disk"),
+    ]
+    assert found[0]["runbook"] == found[1]["runbook"] == "docs/howto/sinks.md"
+    assert len(attention_of(_status(), [*sinks, other], {})) == 8

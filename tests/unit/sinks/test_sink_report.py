@@ -124,6 +124,17 @@ def test_status_of_a_pipeline_has_a_line_and_an_exit_code_for_each_sink(
     assert sink_lines.with_sinks(table("a", "b"), {"sinks": sinks}).row_count >= 1
 
 
+@pytest.mark.parametrize(("state", "doubted"), [("RUNNING", True), ("WAITING", False)])
+def test_sink_that_runs_by_its_last_report_is_in_doubt_while_kafka_does_not_answer(state: str, doubted: bool) -> None:
+    """Its client retries for 15 to 30 seconds before the sink notices."""
+    one = {"name": "fast", "state": state, "workers": 1, "heartbeat_age_seconds": 12.0}
+
+    line = sink_lines._line({**one, "unconfirmed": True})
+
+    assert sink_lines._line(one) == state
+    assert ("? Kafka does not answer, and the sink reported this 12 s ago" in line) is doubted
+
+
 def test_sinks_of_which_nothing_can_be_known_are_not_called_healthy() -> None:
     document: dict[str, Any] = {"sinks": None}
 
