@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -17,11 +16,20 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from cdc.errors import InvariantError, LakeDamaged, LakeUnready, SinkUnfit, TailraceError
-from sinks.warehouse.delta.delta_sql import plain
 from sinks.warehouse.delta.key_ranges import FileRange
-from sinks.warehouse.delta.object_files import files_of
+from sinks.warehouse.delta.object_files import files_to_write
 from sinks.warehouse.delta.patch import among, check_once, closed, match, merged, replaced, whole
-from sinks.warehouse.delta.table_files import Action, Target, Writing, open_file, rows_in, written, written_again
+from sinks.warehouse.delta.stored_types import plain
+from sinks.warehouse.delta.table_files import (
+    Action,
+    Target,
+    Writing,
+    open_file,
+    partition_folder,
+    rows_in,
+    written,
+    written_again,
+)
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.store_errors import translating_store_errors
@@ -100,11 +108,8 @@ class TableFiles:
 
     def target(self, partition: dict[str, str] | None = None) -> Target:
         """Return what `sinks.warehouse.delta.table_files` writes to."""
-        if self.location.folder is not None:
-            named = [f"{column}={value}" for column, value in (partition or {}).items()]
-            Path(self.location.folder, self.table, *named).mkdir(parents=True, exist_ok=True)
         return Target(
-            storage=files_of(self.location, self.table),
+            storage=files_to_write(self.location, self.table, partition_folder(partition or {})),
             schema=self.schema,
             files=(),
             key=self.key,
@@ -157,7 +162,7 @@ def close_file(files: TableFiles, file: FileRange, closes: pa.Table) -> Report:
     opens, ends = files.target({OPEN: "true"}), files.target({OPEN: "false"})
     with open_file(opens.storage, file) as opened:
         stored, footer = rows_in(opened, files.schema), opened.metadata
-    found = closed(stored, closes, match(stored, closes, files.key))
+    found = closed(stored, closes, match(stored, closes, files.key), None, files.key)
     return Report(
         _added(written_again(opens, file, footer, found.opens))
         + _added(written(ends, found.ended, Writing(files.file_rows)))

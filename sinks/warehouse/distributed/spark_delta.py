@@ -3,16 +3,13 @@
 An executor rewrites one file with its changes, by the same code as `sinks.warehouse.delta.deltars`, and reports what it
 wrote. The driver commits the reports through deltalake, with the same identifiers. Rows that are in the driver already,
 and statements that this module lacks, are written as on one machine.
-
-A commit of files cannot add columns. So a statement that adds some is preceded by a commit of its own that only does
-this; it is part of the cut and is made once, too.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -21,7 +18,6 @@ from pyspark.sql import functions as fn
 
 from cdc.errors import InvariantError
 from sinks.warehouse.delta.commit_once import note_columns
-from sinks.warehouse.delta.delta_sql import stored_schema
 from sinks.warehouse.delta.delta_table import (
     STATISTICS_COLUMNS,
     TARGET_FILE_BYTES,
@@ -30,12 +26,12 @@ from sinks.warehouse.delta.delta_table import (
     configuration,
     indexed_columns,
     row_count,
+    without_open,
 )
 from sinks.warehouse.delta.deltars import DeltaRs, commit_actions, here
 from sinks.warehouse.delta.key_ranges import FileRange, ranges_of
-from sinks.warehouse.delta.merge import can_rewrite
 from sinks.warehouse.delta.packing import HOOKS, is_packed, packed
-from sinks.warehouse.delta.patch import is_keyable
+from sinks.warehouse.delta.stored_types import stored_schema
 from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES, file_rows, removed
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file
@@ -49,7 +45,7 @@ from sinks.warehouse.distributed.file_tasks import (
 )
 from sinks.warehouse.distributed.key_replacement import replaced_rows
 from sinks.warehouse.distributed.row_files import HOME, located, with_homes
-from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
+from sinks.warehouse.lake.committer import DELETED, OPEN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.spark.held_rows import kept
@@ -58,8 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-
-_COLUMNS: Final = ".columns"  # end of the app id of a commit that adds columns; permanent, as all app ids are
 
 
 class SparkDelta(DeltaRs):
@@ -98,7 +92,7 @@ class SparkDelta(DeltaRs):
 
     def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
-        if isinstance(rows, pa.Table) or not can_rewrite(_schema(rows), key):
+        if isinstance(rows, pa.Table):
             return super().merge(table, here(rows), key, base=base, txn=txn)
         wide = self._widened(table, _schema(rows.drop(DELETED)), base, txn)
         # Files without the new columns stay as they are, unless one of their rows changed.
@@ -109,7 +103,7 @@ class SparkDelta(DeltaRs):
         self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn
     ) -> int:
         """See `Committer`."""
-        if isinstance(closes, pa.Table) or isinstance(rows, pa.Table) or not _are_keys(_schema(rows), key):
+        if isinstance(closes, pa.Table) or isinstance(rows, pa.Table):
             return super().close_and_append(table, here(closes), here(rows), key, base=base, txn=txn)
         base = self._widened(table, _with_open(_schema(rows)), base, txn)
         return self._once(table, base, txn, partial(self._close_frame, table, closes, rows, tuple(key)))
@@ -119,18 +113,6 @@ class SparkDelta(DeltaRs):
         if not sort_by:
             return self._once(table, base, txn, partial(self._pack_frame, table))
         return self._once(table, base, txn, partial(self._sort_frame, table, tuple(sort_by)))
-
-    def _widened(self, table: str, schema: pa.Schema, base: int | None, txn: Txn) -> int | None:
-        """Return the version with all columns of the rows, after a commit that adds those which `base` lacks."""
-        opened = None if base is None else self._find(table)
-        if opened is None or base is None or opened.version() < base:
-            return base  # the statement itself finds out what is wrong
-        known = opened if opened.version() == base else self._at(table, base)
-        rows = schema.empty_table()
-        if not adds_columns(table, known, rows):
-            return base
-        own = replace(txn, app=f"{txn.app}{_COLUMNS}")
-        return self._once(table, base, own, partial(self._append, table, rows, ()))
 
     def _append_frame(
         self, table: str, rows: DataFrame, opened: DeltaTable | None, properties: CommitProperties
@@ -152,7 +134,7 @@ class SparkDelta(DeltaRs):
         count, schema = rows.count(), _schema(rows)
         is_history = opened is not None and OPEN in opened.metadata().partition_columns
         stored = self._files(table, schema, sort_by, opened, ())
-        files = replace(stored, schema=_without_open(schema), key=())  # the order need not identify rows
+        files = replace(stored, schema=without_open(schema), key=())  # the order need not identify rows
         task = write_versions if is_history else write_new
         reports = new_files(_in_row(rows), files, task, rows=count, sort_by=sort_by) if count else []
         if opened is None:
@@ -324,7 +306,7 @@ class SparkDelta(DeltaRs):
         files = TableFiles(
             location=self._location,
             table=table,
-            schema=_without_open(stored),
+            schema=without_open(stored),
             key=key,
             file_bytes=TARGET_FILE_BYTES,
             file_rows=FILE_ROWS_MAX,
@@ -375,16 +357,8 @@ def _schema(rows: DataFrame) -> pa.Schema:
     return stored_schema(rows.limit(0).toArrow().schema)
 
 
-def _without_open(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name != OPEN])
-
-
 def _with_open(schema: pa.Schema) -> pa.Schema:
     return schema if OPEN in schema.names else schema.append(pa.field(OPEN, pa.bool_()))
-
-
-def _are_keys(schema: pa.Schema, key: Sequence[str]) -> bool:
-    return VALID_TO_LSN in schema.names and is_keyable([schema.field(name).type for name in key])
 
 
 def _indexed(schema: pa.Schema, key: Sequence[str]) -> int:
