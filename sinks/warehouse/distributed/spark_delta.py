@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyspark.sql import functions as fn
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from cdc.errors import InvariantError
 from sinks.warehouse.delta.commit_once import note_columns
@@ -32,10 +33,12 @@ from sinks.warehouse.delta.deltars import DeltaRs, commit_actions, here
 from sinks.warehouse.delta.key_ranges import FileRange, ranges_of
 from sinks.warehouse.delta.packing import HOOKS, is_packed, packed
 from sinks.warehouse.delta.stored_types import stored_schema
-from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES, file_rows, removed
+from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, file_rows, removed
 from sinks.warehouse.delta.version_frame import frame_of
-from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file
+from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files
 from sinks.warehouse.distributed.file_tasks import (
+    KEY,
+    NEW,
     Report,
     TableFiles,
     close_file,
@@ -44,11 +47,11 @@ from sinks.warehouse.distributed.file_tasks import (
     write_versions,
 )
 from sinks.warehouse.distributed.key_replacement import replaced_rows
-from sinks.warehouse.distributed.row_files import HOME, located, with_homes
-from sinks.warehouse.lake.committer import DELETED, OPEN, Changes, Rows, Txn
+from sinks.warehouse.distributed.placement import placed, rewritten
+from sinks.warehouse.distributed.row_files import HOME, with_homes
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import quoted
-from sinks.warehouse.spark.held_rows import kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -176,51 +179,32 @@ class SparkDelta(DeltaRs):
         schema = _schema(live)
         ranges = [] if opened is None else ranges_of(opened, key[0])
         files = self._files(table, schema, key, opened, ranges)
+        files = files if fills_files else replace(files, small_bytes=0)
         if opened is None or row_count(opened) == 0:
             count = live.count()
             reports = new_files(_in_row(live), files, write_new, rows=count, sort_by=key) if count else []
             self._commit_new(table, schema, key, opened, _adds(reports), properties)
             return
-        found, free = kept(located(self._spark, self._location, table, opened, _in_row(rows), key, ranges))
+        is_live = ~fn.col(ROW)[DELETED]
+        found = placed(
+            self._spark,
+            opened,
+            _in_row(rows),
+            files,
+            ranges,
+            lambda frame: frame.where(fn.col(AT).isNotNull() | is_live),
+        )
         try:
-            done, added = self._merged(found, files, ranges, small_bytes=SMALL_BYTES if fills_files else 0)
+            work = rewritten(found, files, ranges, merge_file, is_live)
+            added = new_files(work.rest, files, write_new, rows=work.left, sort_by=key) if work.left else []
         finally:
-            free()
+            found.free()
+        done = work.done
         columns = [report.columns for report in done.values() if report.columns is not None]
         is_same_rows = not added and len(columns) == len(done)
         note_columns(properties, frozenset().union(*columns) if is_same_rows else None)
         actions = [removed(ranges[number]) for number in done]
         commit_actions(opened, [*actions, *_adds(done.values()), *_adds(added)], properties)
-
-    def _merged(
-        self, found: DataFrame, files: TableFiles, ranges: Sequence[FileRange], *, small_bytes: int
-    ) -> tuple[dict[int, Report], list[Report]]:
-        """Rewrite files and write new ones. Returns the reports of both; those of rewritten files by their number.
-
-        A file takes new keys of its range if it is rewritten anyway, or is smaller than `small_bytes`.
-        """
-        is_fresh = fn.col(AT).isNull() & ~fn.col(ROW)[DELETED]
-        fresh = with_homes(found.where(is_fresh), files.key, ranges, files.schema.field(files.key[0]).type)
-        changed = found.where(fn.col(AT).isNotNull())
-        # One job for both: the files that rows match, and how many new rows each file could take.
-        both = changed.select(AT, fn.lit(None).cast("int").alias(HOME)).unionAll(fresh.select(AT, HOME))
-        groups = both.groupBy(AT, HOME).count().collect()
-        matching = {row[AT] for row in groups if row[AT] is not None}
-        counts = {row[HOME]: row["count"] for row in groups if row[AT] is None}
-        housed = {
-            home
-            for home, count in counts.items()
-            if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < small_bytes)
-        }
-        changed, rest = changed.select(ROW, AT), fresh
-        if housed:
-            is_housed = fn.coalesce(fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
-            changed = changed.union(fresh.where(is_housed).select(ROW, fn.col(HOME).alias(AT)))
-            rest = fresh.where(~is_housed)
-        targets = {number: ranges[number] for number in matching | housed}
-        done = per_file(changed, files, targets, merge_file) if targets else {}
-        left = sum(count for home, count in counts.items() if home not in housed)
-        return done, new_files(rest, files, write_new, rows=left, sort_by=files.key) if left else []
 
     def _close_frame(
         self,
@@ -231,25 +215,31 @@ class SparkDelta(DeltaRs):
         opened: DeltaTable | None,
         properties: CommitProperties,
     ) -> None:
-        schema, count = _schema(rows), rows.count()
+        schema = _schema(rows)
         ranges = [] if opened is None else [file for file in ranges_of(opened, key[0]) if f"{OPEN}=true/" in file.path]
         files = self._files(table, schema, key, opened, ranges)
-        new = new_files(_in_row(rows), files, write_versions, rows=count, sort_by=key) if count else []
         if opened is None:
+            count = rows.count()
+            new = new_files(_in_row(rows), files, write_versions, rows=count, sort_by=key) if count else []
             self._commit_new(table, _with_open(schema), key, None, _adds(new), properties, partition_by=(OPEN,))
             return
-        done: dict[int, Report] = {}
-        if ranges:
-            adds_columns(table, opened, _schema(closes).empty_table())
-            found = located(self._spark, self._location, table, opened, _in_row(closes), key, ranges)
-            found, free = kept(found.where(fn.col(AT).isNotNull()))
-            try:
-                matching = {row[AT]: ranges[row[AT]] for row in found.select(AT).distinct().collect()}
-                done = per_file(found, files, matching, close_file) if matching else {}
-            finally:
-                free()
-        actions = [removed(ranges[number], {OPEN: "true"}) for number in done]
-        commit_actions(opened, [*actions, *_adds(done.values()), *_adds(new)], properties)
+        adds_columns(table, opened, _schema(closes).empty_table())
+        added = _homed_versions(rows, files, ranges)
+
+        def parts(found: DataFrame) -> DataFrame:
+            ends = found.where(fn.col(AT).isNotNull()).select(fn.col(ROW).alias(KEY), AT, HOME)
+            both = ends.unionByName(added, allowMissingColumns=True)
+            return both.select(fn.struct(KEY, NEW).alias(ROW), AT, HOME)
+
+        found = placed(self._spark, opened, _in_row(closes), files, ranges, parts)
+        try:
+            work = rewritten(found, files, ranges, close_file, fn.col(ROW)[NEW].isNotNull())
+            rest = work.rest.select(fn.col(ROW)[NEW].alias(ROW))
+            new = new_files(rest, files, write_versions, rows=work.left, sort_by=key) if work.left else []
+        finally:
+            found.free()
+        actions = [removed(ranges[number], {OPEN: "true"}) for number in work.done]
+        commit_actions(opened, [*actions, *_adds(work.done.values()), *_adds(new)], properties)
 
     def _sort_frame(
         self, table: str, key: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties
@@ -352,9 +342,16 @@ def _in_row(rows: DataFrame) -> DataFrame:
     return rows.select(fn.struct(*map(quoted, rows.columns)).alias(ROW))
 
 
+def _homed_versions(rows: DataFrame, files: TableFiles, ranges: Sequence[FileRange]) -> DataFrame:
+    """Return new rows of a history as `NEW`, with `HOME` for open ones: closed ones go to files of their own."""
+    homed = with_homes(_in_row(rows), files.key, ranges, files.schema.field(files.key[0]).type)
+    home = fn.when(fn.col(ROW)[VALID_TO_LSN].isNull(), fn.col(HOME)).alias(HOME)
+    return homed.select(fn.col(ROW).alias(NEW), fn.lit(None).cast("int").alias(AT), home)
+
+
 def _schema(rows: DataFrame) -> pa.Schema:
     """Return the columns of a frame in the types that a table stores. Runs no job."""
-    return stored_schema(rows.limit(0).toArrow().schema)
+    return stored_schema(to_arrow_schema(rows.schema, timezone="UTC"))
 
 
 def _with_open(schema: pa.Schema) -> pa.Schema:
