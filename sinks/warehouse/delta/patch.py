@@ -42,7 +42,8 @@ def check_once(table: str, changes: pa.Table, key: Sequence[str]) -> None:
     if not is_keyable([changes.schema.field(name).type for name in key]):
         raise InvariantError(f"the key of {table} is nested, which cannot be merged", table=table)
     columns = [whole(changes[name]) for name in key]
-    if pc.count_distinct(_places(columns, columns)).as_py() != changes.num_rows:
+    distinct = _comparable(columns[0]) if len(columns) == 1 else _places(columns, columns)
+    if pc.count_distinct(distinct).as_py() != changes.num_rows:
         raise InvariantError(f"a batch for {table} contains a key twice", table=table)
 
 
@@ -187,8 +188,19 @@ def closed(stored: pa.Table, closes: pa.Table, matched: Match, fresh: pa.Table |
     for name in (VALID_TO_LSN, VALID_TO):
         values = whole(closes[name]).take(matched.changes)
         ended = ended.set_column(ended.schema.get_field_index(name), stored.schema.field(name), values)
-    opens = stored.filter(pc.invert(among(matched.rows, stored.num_rows)))
-    return Closed(opens if fresh is None else inserted(opens, fresh, key), ended)
+    if fresh is None or not fresh.num_rows:
+        return Closed(stored.filter(pc.invert(among(matched.rows, stored.num_rows))), ended)
+    # A version takes the place of the one it ends, as an update does in a mirror: only new keys require sorting.
+    follows = _places([whole(closes[name]) for name in key], [whole(fresh[name]) for name in key])
+    at = follows.take(matched.changes)
+    ends = pa.table({DELETED: [True]})
+    changes = pa.concat_tables([fresh.append_column(DELETED, _no(fresh.num_rows)), ends], promote_options="default")
+    opens = patched(stored, changes, Match(matched.rows, pc.fill_null(at, fresh.num_rows))).rows
+    return Closed(inserted(opens, fresh.filter(pc.invert(among(at.drop_null(), fresh.num_rows))), key), ended)
+
+
+def _no(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(False), count)  # noqa: FBT003 - the value of a column
 
 
 def whole(values: pa.ChunkedArray) -> pa.Array:
