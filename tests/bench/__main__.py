@@ -23,6 +23,7 @@ from tests.bench.debezium import measure_debezium
 from tests.bench.estate import Brokers, measure_estate
 from tests.bench.freshness import measure_freshness
 from tests.bench.lake import measure_lake
+from tests.bench.lakecluster import measure_lake_cluster
 from tests.bench.latency import measure_latency
 from tests.bench.outbox import measure_outbox
 from tests.bench.routing import measure_pruner, measure_routing
@@ -51,7 +52,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=int, default=20, help="of each latency measurement")
     only = (
         *("throughput", "latency", "snapshot", "lake", "freshness", "search", "cache", "visible", "verify"),
-        *("outbox", "routing", "pruner", "views", "view-freshness", "tpch", "debezium", "sizing", "estate"),
+        *(
+            "outbox",
+            "routing",
+            "pruner",
+            "views",
+            "view-freshness",
+            "tpch",
+            "debezium",
+            "sizing",
+            "estate",
+            "lake-cluster",
+        ),
     )
     parser.add_argument("--only", choices=only)
     parser.add_argument("--changes", type=int, default=300_000, help="of each cut of the lake")
@@ -96,6 +108,8 @@ def main() -> int:
             result["snapshot"] = measure_snapshot(stack, Path(folder), 2 * options.rows)
         if options.only in {None, "lake"}:
             result["lake"] = measure_lake(stack, Path(folder), options.changes)
+        if options.only == "lake-cluster":
+            result["lake_cluster"] = measure_lake_cluster(stack, Path(folder), options.changes)
         if options.only in {None, "freshness"}:
             result["freshness"] = measure_freshness(stack, Path(folder), 1_000_000, 2000, 60)
         if options.only in {None, "cache"}:

@@ -55,10 +55,10 @@ def measure_lake(stack: Stack, folder: Path, changes: int) -> dict[str, object]:
         with BenchDaemon(config):
             sql.execute(f"insert into lake_rows select n, {_ROW} from generate_series(1, {changes}) n".encode())
             await_log(config, _NAME, wal(sql))
-            streaming = _Streaming(stack.kafka.bootstrap, f"{_NAME}.public.lake_rows", folder / "streaming")
+            streaming = Streaming(stack.kafka.bootstrap, f"{_NAME}.public.lake_rows", folder / "streaming")
             first = streaming.drain()
             with ExitStack() as closing:
-                lake, opened_s = _opened(config, "lake", closing)
+                lake, opened_s = opened(config, "lake", closing)
                 first_s, _ = _cut(lake, wal(sql))
                 mirrored, merged = [], []
                 for _ in range(_ROUNDS):
@@ -67,7 +67,7 @@ def measure_lake(stack: Stack, folder: Path, changes: int) -> dict[str, object]:
                     mirrored.append(_figures(changes, *_cut(lake, wal(sql))))
                     merged.append(round(streaming.drain(), 1))
                 streaming.close()
-                versions, _ = _opened(config, "versions", closing)
+                versions, _ = opened(config, "versions", closing)
                 _cut(versions, wal(sql))
                 sql.execute(_UPDATE)
                 await_log(config, _NAME, wal(sql))
@@ -127,12 +127,18 @@ def catch_up(driver: LakeDriver, lsn: Lsn) -> None:
     until(reached, f"the lake at {lsn}", within_s=CAUGHT_UP_S)
 
 
-class _Streaming:
+class Streaming:
     """Runs `tests.bench.streaming` in its own process."""
 
-    def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, topic: str, folder: Path, *, archive: bool = False) -> None:
         command = [sys.executable, "-m", "tests.bench.streaming", bootstrap, topic, str(folder)]
+        command += ["archive"] if archive else []
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    @property
+    def pid(self) -> int:
+        """The pid of its Python."""
+        return self._process.pid
 
     def drain(self) -> float:
         """Let it process the topic. Returns the seconds."""
@@ -150,7 +156,8 @@ class _Streaming:
         self._process.communicate()
 
 
-def _opened(config: Path, sink: str, closing: ExitStack) -> tuple[LakeDriver, float]:
+def opened(config: Path, sink: str, closing: ExitStack) -> tuple[LakeDriver, float]:
+    """Open the driver of a lake. Returns it, and how many seconds that took."""
     began_s = time.monotonic()
     driver = start(load(config, {}), sink, SystemClock(), machine=Machine.here(), progress=NoProgress())
     closing.callback(driver.close)

@@ -276,6 +276,8 @@ def test_hostile_column_names_are_only_names(lake: Committer) -> None:
         (pa.binary(), [b"", b"\x00", b"\xff'"]),
         (pa.decimal128(20, 3), [Decimal("-1.500"), Decimal(0), Decimal("99999999999999999.999")]),
         (pa.bool_(), [False, True]),
+        (pa.float32(), [-1.5, 0.0, 2.0**-20]),
+        (pa.float64(), [float("-inf"), -0.1, 0.0, 1e300]),
         (pa.timestamp("us"), [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]),  # noqa: DTZ001
         (pa.timestamp("us", "UTC"), [dt.datetime(1970, 1, 1, tzinfo=UTC), dt.datetime(2999, 1, 1, tzinfo=UTC)]),
     ],

@@ -171,7 +171,7 @@ def test_history_is_read_though_only_some_of_its_files_come_from_a_merge(locatio
 
     wanted = [{H: (H, version)} for version in versions]
     assert [reader.differs(reader.cut(number), one) for number, one in enumerate(wanted, 1)] == [""] * 3
-    opened = reader.table(reader.cut(), H).scan(row_filter="_open = true").to_arrow_batch_reader().read_all()
+    opened = reader.table(reader.cut(), H).scan(row_filter="_open = true").to_arrow()
     assert sorted(zip(opened["k"].to_pylist(), opened["v"].to_pylist(), strict=True)) == [(1, "c"), (2, "b")]
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 TABLES: Final = (ARCHIVE, MIRROR, HISTORY)
-STEPS: Final = ("create_table_with_add_actions", "new_files", "located", "per_file", "commit_actions")
+STEPS: Final = ("create_table_with_add_actions", "new_files", "placed", "rewritten", "commit_actions")
 """What the distributed committer does in a statement; a driver fails before and after each of them."""
 
 

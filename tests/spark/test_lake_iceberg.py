@@ -72,7 +72,7 @@ def test_iceberg_readers_see_each_cut_under_ddl_with_history_and_a_view(
     assert seen.iceberg_at[-1] == (manifests[-1].cut, "")
     newest = reader.cut()
     assert [row["name"] for row in reader.rows(newest, "mirror/public.t").to_pylist()] == ["last"]
-    opened = reader.table(newest, "history/public.t").scan(row_filter="_open = true").to_arrow_batch_reader().read_all()
+    opened = reader.table(newest, "history/public.t").scan(row_filter="_open = true").to_arrow()
     assert [(row["id"], row["name"], row["_valid_to_lsn"]) for row in opened.to_pylist()] == [(1, "last", None)]
     assert reader.rows(newest, "views/per_name").to_pylist() == [{"name": "last", "n": 1}]
 

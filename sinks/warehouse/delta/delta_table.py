@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc.errors import SinkUnfit
-from sinks.warehouse.delta.delta_sql import stored_schema
+from sinks.warehouse.delta.stored_types import stored_schema
+from sinks.warehouse.lake.committer import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +49,11 @@ def indexed_columns(opened: DeltaTable) -> int:
 def columns_of(opened: DeltaTable) -> pa.Schema:
     """Return its columns, in the types that rows are converted to before they are written."""
     return stored_schema(pa.schema(opened.schema().to_arrow()))
+
+
+def without_open(schema: pa.Schema) -> pa.Schema:
+    """Return the columns that files have: a history's partition is not in them."""
+    return pa.schema([field for field in schema if field.name != OPEN])
 
 
 def adds_columns(table: str, opened: DeltaTable, rows: pa.Table) -> bool:

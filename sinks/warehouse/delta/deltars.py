@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,16 +27,6 @@ from pyarrow import fs
 
 from cdc.errors import InvariantError
 from sinks.warehouse.delta.commit_once import commit_properties, foreign, held_version, note_columns
-from sinks.warehouse.delta.delta_sql import (
-    SOURCE,
-    TARGET,
-    in_source,
-    in_target,
-    key_match,
-    plain,
-    quoted,
-    taken,
-)
 from sinks.warehouse.delta.delta_table import (
     TARGET_FILE_BYTES,
     adds_columns,
@@ -43,17 +34,19 @@ from sinks.warehouse.delta.delta_table import (
     configuration,
     indexed_columns,
     row_count,
+    without_open,
 )
 from sinks.warehouse.delta.durable_files import settle
 from sinks.warehouse.delta.key_ranges import ranges_of
-from sinks.warehouse.delta.merge import can_rewrite, rewrite
-from sinks.warehouse.delta.object_files import files_of
-from sinks.warehouse.delta.packing import HOOKS, MERGING, WRITER, packed
+from sinks.warehouse.delta.merge import rewrite, rewrite_history
+from sinks.warehouse.delta.object_files import files_to_write
+from sinks.warehouse.delta.packing import HOOKS, WRITER, packed
 from sinks.warehouse.delta.patch import check_once
 from sinks.warehouse.delta.read_ahead import read_ahead
-from sinks.warehouse.delta.replace import replace
-from sinks.warehouse.delta.table_files import Action, Target
-from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO, VALID_TO_LSN, Changes, Rows, Txn
+from sinks.warehouse.delta.replace import replace as replace_rows
+from sinks.warehouse.delta.stored_types import plain
+from sinks.warehouse.delta.table_files import Action, Target, partition_folder
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.object_disk import ObjectDisk
 from sinks.warehouse.lake.store_errors import translating_store_errors
@@ -61,7 +54,7 @@ from sinks.warehouse.lake.store_errors import translating_store_errors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_CLOSES: Final = "_closes"  # in the batch of one merge: true for rows of `closes`, false for rows to add
+_COLUMNS: Final = ".columns"  # end of the app id of a commit that adds columns; permanent, as all app ids are
 _PART_ROWS: Final = 65_536  # of a table that is rewritten; 10 MB of rows of 150 bytes
 
 
@@ -118,7 +111,9 @@ class DeltaRs:
 
     def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
-        return self._once(table, base, txn, partial(self._merge, table, here(rows), tuple(key)))
+        found = here(rows)
+        base = self._widened(table, plain(found.slice(0, 0).drop_columns([DELETED])).schema, base, txn)
+        return self._once(table, base, txn, partial(self._merge, table, found, tuple(key)))
 
     def replace_keys(self, table: str, keys: Changes, rows: Changes, *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
@@ -127,8 +122,10 @@ class DeltaRs:
     def close_and_append(
         self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn
     ) -> int:
-        """See `Committer`. One merge: rows of `closes` match an open row, rows to add match nothing."""
-        return self._once(table, base, txn, partial(self._close, table, here(closes), here(rows), tuple(key)))
+        """See `Committer`."""
+        added, ended = here(rows), here(closes)
+        base = self._widened(table, _with_open(plain(added.slice(0, 0))).schema, base, txn)
+        return self._once(table, base, txn, partial(self._close, table, ended, added, tuple(key)))
 
     def compact(self, table: str, *, base: int, txn: Txn, sort_by: Sequence[str] = ()) -> int:
         """See `Committer`."""
@@ -235,6 +232,22 @@ class DeltaRs:
             self._settle(table, base, newest)
             return newest
 
+    def _widened(self, table: str, schema: pa.Schema, base: int | None, txn: Txn) -> int | None:
+        """Return the version with all columns of the rows, after a commit that adds those which `base` lacks.
+
+        A commit of files cannot add columns. This one is part of the cut and is made once, too.
+        """
+        opened = None if base is None else self._opened(table)
+        if opened is None or base is None or opened.version() < base:
+            return base  # the statement itself finds out what is wrong
+        known = opened if opened.version() == base else self._at(table, base)
+        rows = schema.empty_table()
+        if not adds_columns(table, known, rows):
+            self._counted = table, opened
+            return base
+        own = replace(txn, app=f"{txn.app}{_COLUMNS}")
+        return self._once(table, base, own, partial(self._append, table, rows, ()))
+
     def _settle(self, table: str, base: int | None, newest: int) -> None:
         if self._location.folder is not None:
             settle(self._location.folder, table, range(0 if base is None else base + 1, newest + 1))
@@ -316,40 +329,12 @@ class DeltaRs:
         if opened is None:
             self._create(table, live, properties, key=key)
             return
-        added = adds_columns(table, opened, live)
-        if not rows.num_rows and not added:
+        if not rows.num_rows:
             return
-        if row_count(opened) == 0 or not rows.num_rows:
-            if live.num_rows or added:
+        if row_count(opened) == 0:
+            if live.num_rows:
                 _write(opened, live, properties)
             return
-        if not added and can_rewrite(live.schema, key):
-            self._rewrite(table, rows, key, opened, properties)
-            return
-        merger = opened.merge(
-            rows,
-            key_match(key, rows),
-            source_alias=SOURCE,
-            target_alias=TARGET,
-            merge_schema=added,
-            writer_properties=MERGING,
-            commit_properties=properties,
-            post_commithook_properties=HOOKS,
-        )
-        if live.num_rows < rows.num_rows:
-            merger = merger.when_matched_delete(in_source(DELETED))
-        columns = taken(live.column_names)
-        not_deleted = f"not {in_source(DELETED)}"
-        merger.when_matched_update(columns, not_deleted).when_not_matched_insert(columns, not_deleted).execute()
-
-    def _rewrite(
-        self,
-        table: str,
-        rows: pa.Table,
-        key: tuple[str, ...],
-        opened: DeltaTable,
-        properties: CommitProperties,
-    ) -> None:
         check_once(table, rows, key)
         merged = rewrite(self._target(table, opened, key), rows)
         note_columns(properties, merged.columns)
@@ -366,16 +351,20 @@ class DeltaRs:
             return
         target = self._target(table, opened, tuple(keys.column_names))
         rows = rows.select(target.schema.names).cast(target.schema)
-        commit_actions(opened, replace(target, keys, rows), properties)
+        commit_actions(opened, replace_rows(target, keys, rows), properties)
 
-    def _target(self, table: str, opened: DeltaTable, key: tuple[str, ...]) -> Target:
+    def _target(
+        self, table: str, opened: DeltaTable, key: tuple[str, ...], *, partition: Mapping[str, str] | None = None
+    ) -> Target:
+        folder = partition_folder(partition or {})
         return Target(
-            storage=files_of(self._location, table),
-            schema=columns_of(opened),
-            files=ranges_of(opened, key[0]),
+            storage=files_to_write(self._location, table, folder),
+            schema=without_open(columns_of(opened)),
+            files=[file for file in ranges_of(opened, key[0]) if file.path.startswith(folder)],
             key=key,
             file_bytes=TARGET_FILE_BYTES,
             indexed=indexed_columns(opened),
+            partition=partition or {},
         )
 
     def _storage(self, table: str) -> fs.FileSystem:
@@ -390,28 +379,14 @@ class DeltaRs:
         opened: DeltaTable | None,
         properties: CommitProperties,
     ) -> None:
-        closes, rows = plain(closes), _sorted(_with_open(plain(rows)), key)
+        closes, rows = plain(closes), plain(rows)
         if opened is None:
-            self._create(table, rows, properties, key=key, partition_by=[OPEN])
-            return
-        added = adds_columns(table, opened, rows)
-        if not closes.num_rows or row_count(opened) == 0:
-            if rows.num_rows or added:
-                _write(opened, rows, properties)
+            self._create(table, _sorted(_with_open(rows), key), properties, key=key, partition_by=[OPEN])
             return
         adds_columns(table, opened, closes)
-        columns = taken(rows.column_names)
-        closing, closed = in_source(_CLOSES), {**taken([VALID_TO_LSN, VALID_TO]), quoted(OPEN): "false"}
-        opened.merge(
-            _closing_batch(closes, rows),
-            f"{closing} and {in_target(OPEN)} = true and {key_match(key, closes)}",
-            source_alias=SOURCE,
-            target_alias=TARGET,
-            merge_schema=added,
-            writer_properties=MERGING,
-            commit_properties=properties,
-            post_commithook_properties=HOOKS,
-        ).when_matched_update(closed).when_not_matched_insert(columns, f"not {closing}").execute()
+        check_once(table, closes, key)
+        opens, ends = (self._target(table, opened, key, partition={OPEN: value}) for value in ("true", "false"))
+        commit_actions(opened, rewrite_history(opens, ends, closes, rows), properties)
 
 
 def here(rows: Changes) -> pa.Table:
@@ -437,15 +412,6 @@ def _delete(storage: fs.FileSystem, name: str) -> bool:
     except FileNotFoundError:
         return False  # the list has every file that the log ever removed, including files deleted long ago
     return True
-
-
-def _closing_batch(closes: pa.Table, rows: pa.Table) -> pa.Table:
-    """Join both into one table; a column that `closes` lacks is null there and never read."""
-    tagged = [
-        part.append_column(_CLOSES, pa.repeat(pa.scalar(tag), part.num_rows))
-        for part, tag in ((rows, False), (closes, True))
-    ]
-    return pa.concat_tables(tagged, promote_options="default")
 
 
 def _write(opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from sinks.warehouse.delta.delta_sql import plain
 from sinks.warehouse.delta.delta_table import columns_of
 from sinks.warehouse.delta.key_ranges import FileRange, between, is_ranged, ranges_of, sorted_keys
 from sinks.warehouse.delta.object_files import files_of
 from sinks.warehouse.delta.patch import is_keyable, match
 from sinks.warehouse.delta.pinned_version import pinned
+from sinks.warehouse.delta.stored_types import plain
 from sinks.warehouse.delta.table_files import AT_ONCE, open_file, rows_in
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake.location import Location, Where

@@ -30,6 +30,13 @@ def files_of(location: Location, table: str) -> Files:
     return files
 
 
+def files_to_write(location: Location, table: str, folder: str = "") -> Files:
+    """Return the files of a table. In a local folder, make the folder of a partition first."""
+    if location.folder is not None:
+        (location.folder / table / folder).mkdir(parents=True, exist_ok=True)
+    return files_of(location, table)
+
+
 class ObjectFiles:
     """Implements `sinks.warehouse.delta.table_files.Files`. Thread-safe. Raises LakeUnready if the store fails."""
 

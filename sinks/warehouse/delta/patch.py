@@ -33,14 +33,17 @@ class Match:
 
 
 def is_keyable(kinds: Sequence[pa.DataType]) -> bool:
-    """Whether keys of these types can be matched here. Floats cannot: zeros have a sign, and NaN equals nothing."""
-    return not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in kinds)
+    """Whether keys of these types can be matched here. Nested ones cannot; tables of a log have none."""
+    return not any(pa.types.is_nested(kind) for kind in kinds)
 
 
 def check_once(table: str, changes: pa.Table, key: Sequence[str]) -> None:
-    """Raise InvariantError if a key appears twice."""
+    """Raise InvariantError if a key appears twice, or is of a type that cannot be matched."""
+    if not is_keyable([changes.schema.field(name).type for name in key]):
+        raise InvariantError(f"the key of {table} is nested, which cannot be merged", table=table)
     columns = [whole(changes[name]) for name in key]
-    if pc.count_distinct(_places(columns, columns)).as_py() != changes.num_rows:
+    distinct = _comparable(columns[0]) if len(columns) == 1 else _places(columns, columns)
+    if pc.count_distinct(distinct).as_py() != changes.num_rows:
         raise InvariantError(f"a batch for {table} contains a key twice", table=table)
 
 
@@ -171,19 +174,33 @@ class Closed(NamedTuple):
     ended: pa.Table
 
 
-def closed(stored: pa.Table, closes: pa.Table, matched: Match) -> Closed:
-    """Return the open rows of a file of a history, divided into rows that stay open and rows that end.
+def closed(stored: pa.Table, closes: pa.Table, matched: Match, fresh: pa.Table | None, key: Sequence[str]) -> Closed:
+    """Return the rows of a file of a history after versions ended: the one rule of both committers.
 
     Args:
         stored: all rows of the file, each open.
         closes: with `_valid_to_lsn` and `_valid_to`.
         matched: the result of `match` for both.
+        fresh: new open rows that the file takes; None for none.
+        key: names of the key's columns.
     """
     ended = stored.take(matched.rows)
     for name in (VALID_TO_LSN, VALID_TO):
         values = whole(closes[name]).take(matched.changes)
         ended = ended.set_column(ended.schema.get_field_index(name), stored.schema.field(name), values)
-    return Closed(stored.filter(pc.invert(among(matched.rows, stored.num_rows))), ended)
+    if fresh is None or not fresh.num_rows:
+        return Closed(stored.filter(pc.invert(among(matched.rows, stored.num_rows))), ended)
+    # A version takes the place of the one it ends, as an update does in a mirror: only new keys require sorting.
+    follows = _places([whole(closes[name]) for name in key], [whole(fresh[name]) for name in key])
+    at = follows.take(matched.changes)
+    ends = pa.table({DELETED: [True]})
+    changes = pa.concat_tables([fresh.append_column(DELETED, _no(fresh.num_rows)), ends], promote_options="default")
+    opens = patched(stored, changes, Match(matched.rows, pc.fill_null(at, fresh.num_rows))).rows
+    return Closed(inserted(opens, fresh.filter(pc.invert(among(at.drop_null(), fresh.num_rows))), key), ended)
+
+
+def _no(count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(False), count)  # noqa: FBT003 - the value of a column
 
 
 def whole(values: pa.ChunkedArray) -> pa.Array:
@@ -192,8 +209,17 @@ def whole(values: pa.ChunkedArray) -> pa.Array:
     return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
 
 
+def _comparable(values: pa.Array) -> pa.Array:
+    """Return values that are equal if PostgreSQL's are: its zeros have no sign, and its NaN equals NaN."""
+    if not pa.types.is_floating(values.type):
+        return values
+    nan = pa.scalar(float("nan"), values.type)
+    return _bits(pc.if_else(pc.is_nan(values), nan, pc.add(values, pa.scalar(0.0, values.type))))
+
+
 def _places(columns: Sequence[pa.Array], keys: Sequence[pa.Array]) -> pa.Int32Array:
     """Return, for each row of `columns`, the position of its key in `keys`; null if it is not there."""
+    columns, keys = list(map(_comparable, columns)), list(map(_comparable, keys))
     if len(columns) == 1:
         return pc.index_in(columns[0], value_set=keys[0])
     place = known = None

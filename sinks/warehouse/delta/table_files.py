@@ -75,6 +75,11 @@ class Writing:
     compressions: Mapping[str, str] = field(default_factory=dict)
 
 
+def partition_folder(partition: Mapping[str, str]) -> str:
+    """Return where the files of a partition are, below the table; empty for a table without partitions."""
+    return "".join(f"{column}={value}/" for column, value in partition.items())
+
+
 def open_file(storage: Files, file: FileRange) -> pq.ParquetFile:
     """Open a file for reading."""
     return pq.ParquetFile(storage.open_input_file(file.path))
@@ -130,8 +135,7 @@ def file_rows(target: Target, files: Collection[FileRange]) -> int:
 
 
 def _file(target: Target, rows: pa.Table, compressions: Mapping[str, str]) -> AddAction:
-    folder = "".join(f"{column}={value}/" for column, value in target.partition.items())
-    name = f"{folder}part-00000-{uuid4()}-c000.parquet"
+    name = f"{partition_folder(target.partition)}part-00000-{uuid4()}-c000.parquet"
     with target.storage.open_output_stream(name) as stream:
         with pq.ParquetWriter(
             stream,

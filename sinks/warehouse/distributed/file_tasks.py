@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -17,11 +16,21 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from cdc.errors import InvariantError, LakeDamaged, LakeUnready, SinkUnfit, TailraceError
-from sinks.warehouse.delta.delta_sql import plain
 from sinks.warehouse.delta.key_ranges import FileRange
-from sinks.warehouse.delta.object_files import files_of
-from sinks.warehouse.delta.patch import among, check_once, closed, match, merged, replaced, whole
-from sinks.warehouse.delta.table_files import Action, Target, Writing, open_file, rows_in, written, written_again
+from sinks.warehouse.delta.object_files import files_to_write
+from sinks.warehouse.delta.patch import Match, among, check_once, closed, match, merged, replaced, whole
+from sinks.warehouse.delta.stored_types import plain
+from sinks.warehouse.delta.table_files import (
+    SMALL_BYTES,
+    Action,
+    Target,
+    Writing,
+    open_file,
+    partition_folder,
+    rows_in,
+    written,
+    written_again,
+)
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.lake.store_errors import translating_store_errors
@@ -61,11 +70,14 @@ class Report(msgspec.Struct, frozen=True):
     Attributes:
         added: the files it wrote.
         columns: whose values changed in the file; None if rows were added or deleted.
+        left: number of new rows that the task did not write, because the file has none of the keys and is not small; it
+            is unchanged then. None if it was rewritten.
         problem: class and message of an error that a repetition of the task does not remove; empty if there is none.
     """
 
     added: tuple[Added, ...] = ()
     columns: tuple[str, ...] | None = None
+    left: int | None = None
     problem: tuple[str, ...] = ()
 
     def check(self, table: str) -> Report:
@@ -88,6 +100,7 @@ class TableFiles:
         file_bytes: target size of files.
         file_rows: rows of a new file.
         indexed: number of columns with statistics.
+        small_bytes: a smaller file takes new rows even if none of its own changed.
     """
 
     location: Location
@@ -97,14 +110,12 @@ class TableFiles:
     file_bytes: int
     file_rows: int
     indexed: int
+    small_bytes: int = SMALL_BYTES
 
     def target(self, partition: dict[str, str] | None = None) -> Target:
         """Return what `sinks.warehouse.delta.table_files` writes to."""
-        if self.location.folder is not None:
-            named = [f"{column}={value}" for column, value in (partition or {}).items()]
-            Path(self.location.folder, self.table, *named).mkdir(parents=True, exist_ok=True)
         return Target(
-            storage=files_of(self.location, self.table),
+            storage=files_to_write(self.location, self.table, partition_folder(partition or {})),
             schema=self.schema,
             files=(),
             key=self.key,
@@ -112,6 +123,15 @@ class TableFiles:
             indexed=self.indexed,
             partition=partition or {},
         )
+
+    @property
+    def keys(self) -> pa.Schema:
+        """The key's columns."""
+        return pa.schema([self.schema.field(name) for name in self.key])
+
+    def is_rewritten(self, file: FileRange, matched: Match, fresh: pa.Table) -> bool:
+        """Whether a file is written again: some of its rows changed, or it is small and takes new ones."""
+        return bool(len(matched)) or (bool(fresh.num_rows) and file.size < self.small_bytes)
 
     def fitted(self, rows: pa.Table) -> pa.Table:
         """Return rows with all columns of the files; missing ones are null."""
@@ -128,10 +148,12 @@ def merge_file(files: TableFiles, file: FileRange, changes: pa.Table) -> Report:
     check_once(files.table, changes, files.key)
     target = files.target()
     with open_file(target.storage, file) as opened:
+        matched = match(rows_in(opened, files.keys), changes, files.key)
+        is_new = pc.invert(among(matched.changes.cast(pa.int64()), changes.num_rows))
+        fresh = changes.filter(pc.and_not(is_new, changes[DELETED].combine_chunks()))
+        if not files.is_rewritten(file, matched, fresh):
+            return Report(left=fresh.num_rows)
         stored, footer = rows_in(opened, files.schema), opened.metadata
-    matched = match(stored, changes, files.key)
-    is_new = pc.invert(among(matched.changes.cast(pa.int64()), changes.num_rows))
-    fresh = changes.filter(pc.and_not(is_new, changes[DELETED].combine_chunks()))
     found = merged(stored, changes, matched, fresh if fresh.num_rows else None, files.key)
     added = _added(written_again(target, file, footer, found.rows))
     return Report(added, None if found.has_gone or fresh.num_rows else tuple(sorted(found.columns)))
@@ -146,18 +168,25 @@ def replace_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
     target = files.target()
     with open_file(target.storage, file) as opened:
         stored, footer = rows_in(opened, files.schema), opened.metadata
-    keys = keys.cast(pa.schema([files.schema.field(name) for name in files.key]))
+    keys = keys.cast(files.keys)
     rows = replaced(stored, keys, files.fitted(fresh), files.key)
     return Report(_added(written_again(target, file, footer, rows)))
 
 
-def close_file(files: TableFiles, file: FileRange, closes: pa.Table) -> Report:
-    """Rewrite a file of a history's open rows without those that end, and write these beside it."""
+def close_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
+    """Rewrite a file of a history's open rows without those that end, and write these beside it.
+
+    `parts` has `KEY`, a version to end, and `NEW`, an open row to add; one of them is null in each row.
+    """
+    closes, fresh = (table_of_structs(whole(parts[name]).drop_null()) for name in (KEY, NEW))
     check_once(files.table, closes, files.key)
     opens, ends = files.target({OPEN: "true"}), files.target({OPEN: "false"})
     with open_file(opens.storage, file) as opened:
+        matched = match(rows_in(opened, files.keys), closes, files.key)
+        if not files.is_rewritten(file, matched, fresh):
+            return Report(left=fresh.num_rows)
         stored, footer = rows_in(opened, files.schema), opened.metadata
-    found = closed(stored, closes, match(stored, closes, files.key))
+    found = closed(stored, closes, matched, files.fitted(fresh) if fresh.num_rows else None, files.key)
     return Report(
         _added(written_again(opens, file, footer, found.opens))
         + _added(written(ends, found.ended, Writing(files.file_rows)))

@@ -1,13 +1,14 @@
 """Finds the file of each changed row: the file that has its key, or the one that takes a new key. Rows stay in Spark.
 
-The driver compares ranges in the log with the keys' ranges, as `sinks.warehouse.delta.merge` does. Executors read only
-the key's columns, and only of the files that can have one of the keys.
+Where the ranges of files do not overlap, the log says which file can have a key, and no file is read. Otherwise
+executors read the key's columns of the files that can have one of the keys, and join them with the changes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from functools import reduce
+from itertools import pairwise
 from operator import and_
 from typing import TYPE_CHECKING, Final
 
@@ -68,6 +69,36 @@ def located(
     else:
         same = [fn.col(ROW)[name] == stored[f"k{index}"] for index, name in enumerate(key)]
     return rows.join(stored, reduce(and_, same), "left").select(ROW, AT)
+
+
+def by_range(rows: DataFrame, key: Sequence[str], files: Sequence[FileRange]) -> DataFrame:
+    """Add `AT`, the file that can have the key of a row, and `HOME`, the file whose range it belongs to.
+
+    Args:
+        rows: `ROW`, each key never null.
+        key: names of the key's columns.
+        files: as `are_apart` wants them.
+    """
+    lows, highs = [file.low for file in files], [file.high for file in files]
+
+    def place(keys: pa.Array) -> pa.Array:
+        homes = [max(bisect_right(lows, one) - 1, 0) for one in keys.to_pylist()]
+        known = zip(homes, keys.to_pylist(), strict=True)
+        # Below zero: the file takes the key, but cannot have it.
+        return pa.array(
+            [home if lows[home] <= one <= highs[home] else -1 - home for home, one in known],
+            pa.int32(),
+        )
+
+    found = rows.withColumn("place", in_python(place, "int")(fn.col(ROW)[key[0]]))
+    at = fn.when(fn.col("place") >= 0, fn.col("place"))
+    return found.select(ROW, at.alias(AT), fn.coalesce(at, -1 - fn.col("place")).alias(HOME))
+
+
+def are_apart(files: Sequence[FileRange], kind: pa.DataType) -> bool:
+    """Whether a key of this type can be in one file only, by the ranges in the log."""
+    known = is_ranged(kind) and bool(files) and all(file.low is not None for file in files)
+    return known and all(one.high < other.low for one, other in pairwise(files))
 
 
 def with_homes(rows: DataFrame, key: Sequence[str], files: Sequence[FileRange], kind: pa.DataType) -> DataFrame:

@@ -3,25 +3,22 @@
 An executor rewrites one file with its changes, by the same code as `sinks.warehouse.delta.deltars`, and reports what it
 wrote. The driver commits the reports through deltalake, with the same identifiers. Rows that are in the driver already,
 and statements that this module lacks, are written as on one machine.
-
-A commit of files cannot add columns. So a statement that adds some is preceded by a commit of its own that only does
-this; it is part of the cut and is made once, too.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyspark.sql import functions as fn
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from cdc.errors import InvariantError
 from sinks.warehouse.delta.commit_once import note_columns
-from sinks.warehouse.delta.delta_sql import stored_schema
 from sinks.warehouse.delta.delta_table import (
     STATISTICS_COLUMNS,
     TARGET_FILE_BYTES,
@@ -30,16 +27,18 @@ from sinks.warehouse.delta.delta_table import (
     configuration,
     indexed_columns,
     row_count,
+    without_open,
 )
 from sinks.warehouse.delta.deltars import DeltaRs, commit_actions, here
 from sinks.warehouse.delta.key_ranges import FileRange, ranges_of
-from sinks.warehouse.delta.merge import can_rewrite
 from sinks.warehouse.delta.packing import HOOKS, is_packed, packed
-from sinks.warehouse.delta.patch import is_keyable
-from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES, file_rows, removed
+from sinks.warehouse.delta.stored_types import stored_schema
+from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, file_rows, removed
 from sinks.warehouse.delta.version_frame import frame_of
-from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file, written_files
+from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, written_files
 from sinks.warehouse.distributed.file_tasks import (
+    KEY,
+    NEW,
     Report,
     TableFiles,
     close_file,
@@ -48,18 +47,16 @@ from sinks.warehouse.distributed.file_tasks import (
     write_versions,
 )
 from sinks.warehouse.distributed.key_replacement import replaced_rows
-from sinks.warehouse.distributed.row_files import HOME, located, with_homes
+from sinks.warehouse.distributed.placement import placed, rewritten
+from sinks.warehouse.distributed.row_files import HOME, with_homes
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import quoted
-from sinks.warehouse.spark.held_rows import kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-
-_COLUMNS: Final = ".columns"  # end of the app id of a commit that adds columns; permanent, as all app ids are
 
 
 class SparkDelta(DeltaRs):
@@ -98,7 +95,7 @@ class SparkDelta(DeltaRs):
 
     def merge(self, table: str, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn) -> int:
         """See `Committer`."""
-        if isinstance(rows, pa.Table) or not can_rewrite(_schema(rows), key):
+        if isinstance(rows, pa.Table):
             return super().merge(table, here(rows), key, base=base, txn=txn)
         wide = self._widened(table, _schema(rows.drop(DELETED)), base, txn)
         # Files without the new columns stay as they are, unless one of their rows changed.
@@ -109,7 +106,7 @@ class SparkDelta(DeltaRs):
         self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn
     ) -> int:
         """See `Committer`."""
-        if isinstance(closes, pa.Table) or isinstance(rows, pa.Table) or not _are_keys(_schema(rows), key):
+        if isinstance(closes, pa.Table) or isinstance(rows, pa.Table):
             return super().close_and_append(table, here(closes), here(rows), key, base=base, txn=txn)
         base = self._widened(table, _with_open(_schema(rows)), base, txn)
         return self._once(table, base, txn, partial(self._close_frame, table, closes, rows, tuple(key)))
@@ -140,18 +137,6 @@ class SparkDelta(DeltaRs):
         if not sort_by:
             return self._once(table, base, txn, partial(self._pack_frame, table))
         return self._once(table, base, txn, partial(self._sort_frame, table, tuple(sort_by)))
-
-    def _widened(self, table: str, schema: pa.Schema, base: int | None, txn: Txn) -> int | None:
-        """Return the version with all columns of the rows, after a commit that adds those which `base` lacks."""
-        opened = None if base is None else self._find(table)
-        if opened is None or base is None or opened.version() < base:
-            return base  # the statement itself finds out what is wrong
-        known = opened if opened.version() == base else self._at(table, base)
-        rows = schema.empty_table()
-        if not adds_columns(table, known, rows):
-            return base
-        own = replace(txn, app=f"{txn.app}{_COLUMNS}")
-        return self._once(table, base, own, partial(self._append, table, rows, ()))
 
     def _append_frame(
         self, table: str, rows: DataFrame, opened: DeltaTable | None, properties: CommitProperties
@@ -196,7 +181,7 @@ class SparkDelta(DeltaRs):
         count, schema = rows.count(), _schema(rows)
         is_history = opened is not None and OPEN in opened.metadata().partition_columns
         stored = self._files(table, schema, sort_by, opened, ())
-        files = replace(stored, schema=_without_open(schema), key=())  # the order need not identify rows
+        files = replace(stored, schema=without_open(schema), key=())  # the order need not identify rows
         task = write_versions if is_history else write_new
         reports = new_files(_in_row(rows), files, task, rows=count, sort_by=sort_by) if count else []
         if opened is None:
@@ -231,51 +216,32 @@ class SparkDelta(DeltaRs):
         schema = _schema(live)
         ranges = [] if opened is None else ranges_of(opened, key[0])
         files = self._files(table, schema, key, opened, ranges)
+        files = files if fills_files else replace(files, small_bytes=0)
         if opened is None or row_count(opened) == 0:
             count = live.count()
             reports = new_files(_in_row(live), files, write_new, rows=count, sort_by=key) if count else []
             self._commit_new(table, schema, key, opened, _adds(reports), properties)
             return
-        found, free = kept(located(self._spark, self._location, table, opened, _in_row(rows), key, ranges))
+        is_live = ~fn.col(ROW)[DELETED]
+        found = placed(
+            self._spark,
+            opened,
+            _in_row(rows),
+            files,
+            ranges,
+            lambda frame: frame.where(fn.col(AT).isNotNull() | is_live),
+        )
         try:
-            done, added = self._merged(found, files, ranges, small_bytes=SMALL_BYTES if fills_files else 0)
+            work = rewritten(found, files, ranges, merge_file, is_live)
+            added = new_files(work.rest, files, write_new, rows=work.left, sort_by=key) if work.left else []
         finally:
-            free()
+            found.free()
+        done = work.done
         columns = [report.columns for report in done.values() if report.columns is not None]
         is_same_rows = not added and len(columns) == len(done)
         note_columns(properties, frozenset().union(*columns) if is_same_rows else None)
         actions = [removed(ranges[number]) for number in done]
         commit_actions(opened, [*actions, *_adds(done.values()), *_adds(added)], properties)
-
-    def _merged(
-        self, found: DataFrame, files: TableFiles, ranges: Sequence[FileRange], *, small_bytes: int
-    ) -> tuple[dict[int, Report], list[Report]]:
-        """Rewrite files and write new ones. Returns the reports of both; those of rewritten files by their number.
-
-        A file takes new keys of its range if it is rewritten anyway, or is smaller than `small_bytes`.
-        """
-        is_fresh = fn.col(AT).isNull() & ~fn.col(ROW)[DELETED]
-        fresh = with_homes(found.where(is_fresh), files.key, ranges, files.schema.field(files.key[0]).type)
-        changed = found.where(fn.col(AT).isNotNull())
-        # One job for both: the files that rows match, and how many new rows each file could take.
-        both = changed.select(AT, fn.lit(None).cast("int").alias(HOME)).unionAll(fresh.select(AT, HOME))
-        groups = both.groupBy(AT, HOME).count().collect()
-        matching = {row[AT] for row in groups if row[AT] is not None}
-        counts = {row[HOME]: row["count"] for row in groups if row[AT] is None}
-        housed = {
-            home
-            for home, count in counts.items()
-            if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < small_bytes)
-        }
-        changed, rest = changed.select(ROW, AT), fresh
-        if housed:
-            is_housed = fn.coalesce(fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
-            changed = changed.union(fresh.where(is_housed).select(ROW, fn.col(HOME).alias(AT)))
-            rest = fresh.where(~is_housed)
-        targets = {number: ranges[number] for number in matching | housed}
-        done = per_file(changed, files, targets, merge_file) if targets else {}
-        left = sum(count for home, count in counts.items() if home not in housed)
-        return done, new_files(rest, files, write_new, rows=left, sort_by=files.key) if left else []
 
     def _close_frame(
         self,
@@ -286,25 +252,31 @@ class SparkDelta(DeltaRs):
         opened: DeltaTable | None,
         properties: CommitProperties,
     ) -> None:
-        schema, count = _schema(rows), rows.count()
+        schema = _schema(rows)
         ranges = [] if opened is None else [file for file in ranges_of(opened, key[0]) if f"{OPEN}=true/" in file.path]
         files = self._files(table, schema, key, opened, ranges)
-        new = new_files(_in_row(rows), files, write_versions, rows=count, sort_by=key) if count else []
         if opened is None:
+            count = rows.count()
+            new = new_files(_in_row(rows), files, write_versions, rows=count, sort_by=key) if count else []
             self._commit_new(table, _with_open(schema), key, None, _adds(new), properties, partition_by=(OPEN,))
             return
-        done: dict[int, Report] = {}
-        if ranges:
-            adds_columns(table, opened, _schema(closes).empty_table())
-            found = located(self._spark, self._location, table, opened, _in_row(closes), key, ranges)
-            found, free = kept(found.where(fn.col(AT).isNotNull()))
-            try:
-                matching = {row[AT]: ranges[row[AT]] for row in found.select(AT).distinct().collect()}
-                done = per_file(found, files, matching, close_file) if matching else {}
-            finally:
-                free()
-        actions = [removed(ranges[number], {OPEN: "true"}) for number in done]
-        commit_actions(opened, [*actions, *_adds(done.values()), *_adds(new)], properties)
+        adds_columns(table, opened, _schema(closes).empty_table())
+        added = _homed_versions(rows, files, ranges)
+
+        def parts(found: DataFrame) -> DataFrame:
+            ends = found.where(fn.col(AT).isNotNull()).select(fn.col(ROW).alias(KEY), AT, HOME)
+            both = ends.unionByName(added, allowMissingColumns=True)
+            return both.select(fn.struct(KEY, NEW).alias(ROW), AT, HOME)
+
+        found = placed(self._spark, opened, _in_row(closes), files, ranges, parts)
+        try:
+            work = rewritten(found, files, ranges, close_file, fn.col(ROW)[NEW].isNotNull())
+            rest = work.rest.select(fn.col(ROW)[NEW].alias(ROW))
+            new = new_files(rest, files, write_versions, rows=work.left, sort_by=key) if work.left else []
+        finally:
+            found.free()
+        actions = [removed(ranges[number], {OPEN: "true"}) for number in work.done]
+        commit_actions(opened, [*actions, *_adds(work.done.values()), *_adds(new)], properties)
 
     def _sort_frame(
         self, table: str, key: tuple[str, ...], opened: DeltaTable | None, properties: CommitProperties
@@ -361,7 +333,7 @@ class SparkDelta(DeltaRs):
         files = TableFiles(
             location=self._location,
             table=table,
-            schema=_without_open(stored),
+            schema=without_open(stored),
             key=key,
             file_bytes=TARGET_FILE_BYTES,
             file_rows=FILE_ROWS_MAX,
@@ -419,21 +391,20 @@ def _in_row(rows: DataFrame) -> DataFrame:
     return rows.select(fn.struct(*map(quoted, rows.columns)).alias(ROW))
 
 
+def _homed_versions(rows: DataFrame, files: TableFiles, ranges: Sequence[FileRange]) -> DataFrame:
+    """Return new rows of a history as `NEW`, with `HOME` for open ones: closed ones go to files of their own."""
+    homed = with_homes(_in_row(rows), files.key, ranges, files.schema.field(files.key[0]).type)
+    home = fn.when(fn.col(ROW)[VALID_TO_LSN].isNull(), fn.col(HOME)).alias(HOME)
+    return homed.select(fn.col(ROW).alias(NEW), fn.lit(None).cast("int").alias(AT), home)
+
+
 def _schema(rows: DataFrame) -> pa.Schema:
     """Return the columns of a frame in the types that a table stores. Runs no job."""
-    return stored_schema(rows.limit(0).toArrow().schema)
-
-
-def _without_open(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name != OPEN])
+    return stored_schema(to_arrow_schema(rows.schema, timezone="UTC"))
 
 
 def _with_open(schema: pa.Schema) -> pa.Schema:
     return schema if OPEN in schema.names else schema.append(pa.field(OPEN, pa.bool_()))
-
-
-def _are_keys(schema: pa.Schema, key: Sequence[str]) -> bool:
-    return VALID_TO_LSN in schema.names and is_keyable([schema.field(name).type for name in key])
 
 
 def _indexed(schema: pa.Schema, key: Sequence[str]) -> int:

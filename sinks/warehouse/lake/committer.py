@@ -92,9 +92,9 @@ class TableReads(Protocol):
 class TableWrites(Protocol):
     """Commits to tables. One writer per lake; not thread-safe.
 
-    Each method makes at most one commit, which carries `txn`, and returns the version that holds it. If a distributed
-    one adds columns, a commit that only does this precedes it. `base` is the
-    version that the manifest names, None for a table it does not have. A table that already holds `txn` is left
+    Each method makes at most one commit, which carries `txn`, and returns the version that holds it. If a merge adds
+    columns, a commit that only does this precedes it. `base` is the version that the manifest names, None for a table
+    it does not have. A table that already holds `txn` is left
     unchanged. Then the version of the commit that carried it is returned; later commits of the same cut may follow it.
     A statement that changes nothing may make no commit and return `base`.
 

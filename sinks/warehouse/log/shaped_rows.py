@@ -10,7 +10,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.errors import SinkUnfit
-from sinks.warehouse.delta.delta_sql import plain
+from sinks.warehouse.delta.stored_types import plain
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.spark.arrow_tasks import in_python, structs_of_table, table_of_structs
 

@@ -1,4 +1,6 @@
-"""Watches the executors of a cluster. Spark waits for them without a limit, and says nothing to the program.
+"""Watches the executors of a cluster: whether there are any, and how many cores they have.
+
+Spark waits for executors without a limit, and says nothing to the program.
 
 Without an executor a session does not begin, and a running job is cancelled after a while. Both become an error that
 names the cause, and the sink waits in state WAITING instead of hanging.
@@ -20,6 +22,9 @@ BEGIN_S: Final = 180.0
 """For the first executor. A node of Kubernetes may have to pull the image."""
 GONE_S: Final = 60.0
 """For another executor while a job waits. A worker that starts again takes ten seconds."""
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_TASKS_PER_CORE: Final = 2  # so that the slowest task of a shuffle holds up less than one for each core would
+_DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 _POLL_S: Final = 0.1
 _LOOK_S: Final = 2.0
 
@@ -35,7 +40,7 @@ def await_executors(spark: SparkSession, *, within_s: float = BEGIN_S) -> None:
 
     With dynamic allocation, executors may start only when a job waits for them: there is nothing to wait for.
     """
-    if spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+    if spark.sparkContext.getConf().get(_DYNAMIC, "false") == "true":
         return
     end_s = time.monotonic() + within_s
     while not executor_count(spark):
@@ -46,8 +51,22 @@ def await_executors(spark: SparkSession, *, within_s: float = BEGIN_S) -> None:
         time.sleep(_POLL_S)
 
 
+def follow_cores(spark: SparkSession) -> None:
+    """Set the number of tasks of a shuffle by the cores of the executors, unless the user has set it.
+
+    Spark's default is 200, which takes longer than a small cut itself. With dynamic allocation the cores of the moment
+    say nothing about those of the next job, so the default stays.
+    """
+    settings = spark.sparkContext.getConf()
+    if settings.get(SHUFFLE_PARTITIONS) is not None or settings.get(_DYNAMIC, "false") == "true":
+        return
+    tasks = str(_TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    if spark.conf.get(SHUFFLE_PARTITIONS) != tasks:
+        spark.conf.set(SHUFFLE_PARTITIONS, tasks)
+
+
 class ExecutorWatch:
-    """Cancels the jobs of a session if no executor is left to run them. A thread; `stop` ends it."""
+    """Cancels jobs if no executor is left to run them, and follows the number of cores. A thread; `stop` ends it."""
 
     def __init__(self, spark: SparkSession, *, gone_s: float = GONE_S, look_s: float = _LOOK_S) -> None:
         self._spark = spark
@@ -68,6 +87,7 @@ class ExecutorWatch:
         missing_s = 0.0
         while not self._done.wait(self._look_s):
             try:
+                follow_cores(self._spark)
                 missing_s = missing_s + self._look_s if self._is_stuck() else 0.0
                 if missing_s >= self._gone_s and not self.reason:
                     self.reason = f"the cluster has had no executor for {self._gone_s:.0f} s"

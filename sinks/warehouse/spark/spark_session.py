@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc.artifacts.java import Java, installed
 from cdc.errors import LakeUnready, LocalError, SinkUnfit
-from sinks.warehouse.spark.executor_watch import ExecutorWatch, await_executors
+from sinks.warehouse.spark.executor_watch import SHUFFLE_PARTITIONS, ExecutorWatch, await_executors, follow_cores
 from sinks.warehouse.spark.jars import artifacts, fetch_jars
 from sinks.warehouse.spark.jvm import MEMORY, Jvm, RunFolder
 
@@ -150,7 +150,8 @@ def beside(spark: SparkSession, settings: Mapping[str, str] | None = None) -> Sp
     """Return another session of the same context, with temporary views of its own, our settings and these."""
     session = spark.newSession()
     theirs = session.conf.get(_EXCLUDED, "") or ""
-    for name, value in {**SQL_SETTINGS, **(settings or {})}.items():
+    cores = {SHUFFLE_PARTITIONS: spark.conf.get(SHUFFLE_PARTITIONS) or ""}  # of this session, not of the context
+    for name, value in {**SQL_SETTINGS, **cores, **(settings or {})}.items():
         session.conf.set(name, value)
     session.conf.set(_EXCLUDED, _excluded(theirs))
     return session
@@ -255,7 +256,7 @@ def spark_properties(options: SparkOptions, *, jars: Sequence[Path], folder: Pat
     }
     threads = _local_threads(options.master, cores)
     if threads:
-        settings["spark.sql.shuffle.partitions"] = str(threads)
+        settings[SHUFFLE_PARTITIONS] = str(threads)
         # By default every hash table and every sort begins with a page of up to 64 MB: a quarter of a small view's CPU.
         settings["spark.buffer.pageSize"] = "1m"
         settings["spark.driver.host"] = "127.0.0.1"
@@ -310,7 +311,10 @@ def _open_in_foreign() -> _Opened | None:
     if not is_local(theirs.sparkContext.master or ""):
         await_executors(theirs)
     # The foreign session keeps its own settings and temporary views.
-    return _Opened(beside(theirs), None)
+    session = beside(theirs)
+    if not is_local(theirs.sparkContext.master or ""):
+        follow_cores(session)
+    return _Opened(session, None)
 
 
 def _missing_jars(spark: SparkSession) -> list[str]:
@@ -339,6 +343,7 @@ def _open_own(options: SparkOptions, machine: Machine, progress: Progress) -> _O
             return _Opened(session, jvm)
         progress.step("waiting for executors")
         await_executors(session)
+        follow_cores(session)
         return _Opened(session, jvm, ExecutorWatch(session))
     except BaseException:
         jvm.end()

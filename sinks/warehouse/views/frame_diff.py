@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import functions as fn
 
 from cdc.errors import ViewRefused
-from sinks.warehouse.delta.delta_sql import plain
+from sinks.warehouse.delta.stored_types import plain
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.spark.arrow_tasks import in_python, table_of_structs

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from cdc.errors import LakeUnready
-from sinks.warehouse.spark.executor_watch import ExecutorWatch, await_executors
-from tests.fixtures.servers.waiting import holds_for
+from sinks.warehouse.spark.executor_watch import SHUFFLE_PARTITIONS, ExecutorWatch, await_executors, follow_cores
+from tests.fixtures.servers.waiting import holds_for, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,7 @@ class Cluster:
         self.executors, self.jobs, self.stopped = executors, jobs, False
         self.cancelled = threading.Event()
         self.settings = settings
+        self.own: dict[str, str] = {}
         self.master = "spark://head:7077"
         self.sparkContext = self
         self._jsc = SimpleNamespace(sc=lambda: self)
@@ -38,6 +39,14 @@ class Cluster:
 
     def cancelAllJobs(self) -> None:  # noqa: N802 - as Spark calls it
         self.cancelled.set()
+
+    @property
+    def defaultParallelism(self) -> int:  # noqa: N802 - as Spark calls it
+        return max(2, 3 * self.executors)
+
+    @property
+    def conf(self) -> Any:
+        return SimpleNamespace(get=lambda name: self.own.get(name, "200"), set=self.own.__setitem__)
 
     def getConf(self) -> Any:  # noqa: N802 - as Spark calls it
         return SimpleNamespace(get=self.settings.get)
@@ -89,3 +98,22 @@ def test_context_that_the_cluster_has_ended_is_not_waited_for() -> None:
 
 def test_dynamic_allocation_may_begin_without_executors() -> None:
     await_executors(session(Cluster(executors=0, jobs=0, **{"spark.dynamicAllocation.enabled": "true"})))
+
+
+def test_shuffles_follow_the_cores_of_the_executors() -> None:
+    cluster = Cluster(executors=1, jobs=0)
+    watch = watching(cluster)
+
+    until(lambda: cluster.own == {SHUFFLE_PARTITIONS: "6"}, "shuffles fit one executor", within_s=30)
+    cluster.executors = 4
+    until(lambda: cluster.own == {SHUFFLE_PARTITIONS: "24"}, "shuffles fit four executors", within_s=30)
+    watch.stop()
+
+
+@pytest.mark.parametrize("setting", [(SHUFFLE_PARTITIONS, "50"), ("spark.dynamicAllocation.enabled", "true")])
+def test_shuffles_that_the_user_set_or_whose_cores_are_not_known_stay(setting: tuple[str, str]) -> None:
+    cluster = Cluster(executors=4, jobs=0, **dict([setting]))
+
+    follow_cores(session(cluster))
+
+    assert cluster.own == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,14 @@ def found(files: TableFiles, report: Report) -> list[dict[str, Any]]:
     ]
 
 
+def ends(closes: pa.Table, versions: pa.Table, *new: int) -> pa.Table:
+    """What a file of a history gets: versions to end, and those of `versions` at these positions to add."""
+    closed = [{"key": one, "new": None} for one in closes.to_pylist()]
+    added = [{"key": None, "new": versions.slice(at, 1).to_pylist()[0]} for at in new]
+    kinds = [("key", pa.struct(list(closes.schema))), ("new", pa.struct(list(versions.schema)))]
+    return pa.Table.from_pylist(closed + added, schema=pa.schema(kinds))
+
+
 def test_file_takes_updates_deletes_and_new_keys_in_order_of_its_key(tmp_path: Path) -> None:
     rows = kv({1: "a", 3: "c", 5: "e"})
     files = table(tmp_path, rows)
@@ -78,7 +87,7 @@ def test_version_that_ends_moves_to_a_file_of_ended_ones(tmp_path: Path) -> None
     rows = versions_rows((1, "a", 10, None), (2, "b", 20, None))
     files = table(tmp_path, rows)
 
-    report = close_file(files, begun(files, rows, versions=True), closing(30, 2, 7))
+    report = close_file(files, begun(files, rows, versions=True), ends(closing(30, 2, 7), rows))
 
     by_state = {one.partition["_open"]: one for one in report.added}
     assert all(one.path.startswith(f"_open={value}/") for value, one in by_state.items())
@@ -86,6 +95,27 @@ def test_version_that_ends_moves_to_a_file_of_ended_ones(tmp_path: Path) -> None
     (ended,) = found(files, Report((by_state["false"],)))
     assert (ended["k"], ended["v"], ended["_valid_from_lsn"], ended["_valid_to_lsn"]) == (2, "b", 20, 30)
     assert ended["_valid_to"].timestamp() == 30
+
+
+def test_new_version_takes_its_place_in_the_file_of_the_ended_one(tmp_path: Path) -> None:
+    rows = versions_rows((1, "a", 10, None), (3, "c", 20, None), (1, "new", 30, None), (2, "b", 30, None))
+    files = table(tmp_path, rows)
+
+    report = close_file(files, begun(files, rows.slice(0, 2), versions=True), ends(closing(30, 1), rows, 2, 3))
+
+    (opens,) = [one for one in report.added if one.partition["_open"] == "true"]
+    assert [(row["k"], row["v"]) for row in found(files, Report((opens,)))] == [(1, "new"), (2, "b"), (3, "c")]
+
+
+def test_file_that_is_not_small_and_has_none_of_the_keys_stays_and_leaves_new_rows(tmp_path: Path) -> None:
+    mirrored, versions = kv({1: "a", 9: "z"}), versions_rows((1, "a", 10, None), (5, "e", 20, None))
+    mirror, history = (replace(table(tmp_path, one), small_bytes=0) for one in (mirrored, versions))
+
+    merge = merge_file(mirror, begun(mirror, mirrored), batch({3: "c", 4: None, 5: "e"}))
+    file = begun(history, versions.slice(0, 1), versions=True)
+    close = close_file(history, file, ends(closing(30, 7), versions, 1))
+
+    assert (merge, close) == (Report(left=2), Report(left=1))
 
 
 def test_rows_of_a_partition_are_written_in_files_of_bounded_size_and_reported_once(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import math
 import pyarrow as pa
 import pytest
 
-from sinks.warehouse.delta.patch import match, patched
+from cdc.errors import InvariantError
+from sinks.warehouse.delta.patch import check_once, match, patched
 from sinks.warehouse.views.changed_columns import reads_all
 
 
@@ -20,6 +21,19 @@ def test_an_update_from_zero_to_minus_zero_is_kept(kind: pa.DataType) -> None:
 
     assert math.copysign(1, found.rows["x"][0].as_py()) == -1
     assert found.columns == {"x"}
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_float_keys_are_equal_as_they_are_in_postgresql(kind: pa.DataType) -> None:
+    stored = pa.table({"k": pa.array([0.0, -0.0, float("nan"), 1.5, 2.5], kind)})
+    changes = pa.table({"k": pa.array([-float("nan"), 2.5, -0.0, 7.5], kind)})
+
+    found = match(stored, changes, ("k",))
+
+    assert found.rows.to_pylist() == [0, 1, 2, 4]
+    assert found.changes.to_pylist() == [2, 2, 0, 1]
+    with pytest.raises(InvariantError, match="contains a key twice"):
+        check_once("t", stored, ("k",))
 
 
 def test_an_update_of_nothing_changes_no_column() -> None:
