@@ -107,6 +107,7 @@ PROCESSES: Final[Mapping[str, Scenario]] = {
     "TailracePipelineRestarts": Scenario(
         fires={'cdc_supervised_pipeline_restarts{pipeline="shop"}': "0x100 1 2 3 4x47"},
         labels=of_shop(),
+        value="4",
         quiet=({'cdc_supervised_pipeline_restarts{pipeline="shop"}': "0x100 1x50"},),
     ),
     "TailraceCaptureNeedsOperator": Scenario(

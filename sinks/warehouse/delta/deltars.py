@@ -237,14 +237,15 @@ class DeltaRs:
 
         A commit of files cannot add columns. This one is part of the cut and is made once, too.
         """
-        opened = None if base is None else self._opened(table)
-        if opened is None or base is None or opened.version() < base:
-            return base  # the statement itself finds out what is wrong
-        known = opened if opened.version() == base else self._at(table, base)
         rows = schema.empty_table()
-        if not adds_columns(table, known, rows):
-            self._counted = table, opened
-            return base
+        with translating_store_errors(table):
+            opened = None if base is None else self._opened(table)
+            if opened is None or base is None or opened.version() < base:
+                return base  # the statement itself finds out what is wrong
+            known = opened if opened.version() == base else self._at(table, base)
+            if not adds_columns(table, known, rows):
+                self._counted = table, opened
+                return base
         own = replace(txn, app=f"{txn.app}{_COLUMNS}")
         return self._once(table, base, own, partial(self._append, table, rows, ()))
 

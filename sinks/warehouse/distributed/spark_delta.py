@@ -51,6 +51,7 @@ from sinks.warehouse.distributed.placement import placed, rewritten
 from sinks.warehouse.distributed.row_files import HOME, with_homes
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Where
+from sinks.warehouse.lake.store_errors import translating_store_errors
 from sinks.warehouse.lake.table_naming import quoted
 
 if TYPE_CHECKING:
@@ -113,9 +114,10 @@ class SparkDelta(DeltaRs):
 
     def ranges(self, table: str, version: int, *, finer: int = 0) -> int:
         """See `TableLoads`."""
-        opened = self._at(table, version)
-        files = ranges_of(opened, columns_of(opened).names[0])
-        rows = file_rows(self._files(table, columns_of(opened), (), opened, ()).target(), files) >> finer
+        with translating_store_errors(table):
+            opened = self._at(table, version)
+            files = ranges_of(opened, columns_of(opened).names[0])
+            rows = file_rows(self._files(table, columns_of(opened), (), opened, ()).target(), files) >> finer
         return max(1, -(-sum(file.rows or 0 for file in files) // max(rows, 1)))
 
     def load(
