@@ -92,11 +92,14 @@ def test_rows_behind_an_empty_chunk_are_in_a_frame(spark: SparkSession) -> None:
     assert frame_of_rows(spark, rows.slice(0, 0)).count() == 0
 
 
-def test_keys_of_types_that_are_not_exactly_comparable_are_left_to_spark(tmp_path: Path) -> None:
-    rows = pa.table({"x": [1.5], "n": pa.array([1], pa.int32())})
+def test_floats_are_compared_as_in_postgresql_and_keys_of_another_type_are_left_to_spark(tmp_path: Path) -> None:
+    rows = pa.table({"x": [1.5, -0.0, float("nan"), 2.0], "n": pa.array([1, 2, 3, 4], pa.int32())})
     version = DeltaRs(tmp_path).append("views/v/g1", rows, base=None, txn=Txn("t", 1))
 
-    assert stored_rows(tmp_path, "views/v/g1", version, rows.select(["x"]), ["n"]) is None
+    keys = pa.table({"x": [1.5, 0.0, float("nan"), 7.0]})
+    floats = stored_rows(tmp_path, "views/v/g1", version, keys, ["n"])
+    assert floats is not None
+    assert sorted(floats["n"].to_pylist()) == [1, 2, 3]
     assert stored_rows(tmp_path, "views/v/g1", version, pa.table({"n": ["1"]}), ["n"]) is None
     wide = stored_rows(tmp_path, "views/v/g1", version, pa.table({"n": pa.array([1, 1 << 40], pa.int64())}), ["x"])
     assert wide is not None

@@ -129,7 +129,7 @@ def places(spark_cluster: SparkCluster, tmp_path: Path) -> tuple[Place, ...]:
 
 def applied(capture: CaptureSite, place: Place, lsn: Lsn) -> tuple[str, Memory]:
     """Run a sink until its lake is at an LSN. Returns its log, and what it took."""
-    store, log = ManifestStore(place.lake), place.lake.with_suffix(".log")
+    store, log = ManifestStore(place.lake), place.lake.with_suffix(f".{int(lsn)}.log")
     sink = {"kind": "warehouse", "path": str(place.lake), "views": str(capture.folder / "views"), **place.settings}
     running = Sink(capture.write_config({"sinks.lake": sink}), log)
     memory = Memory(running.process.pid, place.executors)

@@ -224,7 +224,7 @@ def test_driver_killed_at_any_step_of_the_cut_across_a_repair_is_followed_by_one
     manifest = _apply(lake, lake.driver(), lsn)
 
     assert len(manifest.repairs) == 1
-    assert killed > 20
+    assert killed > 8, "each driver goes on behind the last finished piece"
     assert _differences(lake, manifest) == []
     assert {table: _valid(lake, manifest, table, known.end_lsn) for table in TABLES} == wanted
     _assert_unknown(lake, manifest)
