@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from cdc.web.answers import body_of, json_answer, too_long
+from cdc.web.wait_endpoint import TIMEOUT_MAX_S
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,6 +26,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 5.0
 """For a whole answer that the parent process itself uses, such as /metrics."""
+HEAD_S: float = TIMEOUT_MAX_S + 30.0
+"""Until an answer begins; more than the longest wait for a sink. A frozen process must not hold requests forever."""
 
 _PIECE_BYTES: Final = 64 << 10
 _PASSED_ON: Final = frozenset(
@@ -102,11 +105,15 @@ async def _asked(socket: str, method: bytes, target: bytes, headers: Headers, bo
         length = [(b"content-length", str(len(body)).encode())] if body else []
         lines = [b"%s %s HTTP/1.0" % (method, target), *(b"%s: %s" % one for one in [*headers, *length])]
         writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
-        await writer.drain()
-        head = await reader.readuntil(b"\r\n\r\n")
+        async with asyncio.timeout(HEAD_S):
+            await writer.drain()
+            head = await reader.readuntil(b"\r\n\r\n")
         status, *fields = head[:-4].split(b"\r\n")
         pairs = [(name.strip().lower(), value.strip()) for name, _, value in (one.partition(b":") for one in fields)]
         return _Answer(int(status.split(b" ")[1]), pairs, reader, writer)
+    except TimeoutError as error:
+        writer.close()
+        raise NoAnswer(f"no answer within {HEAD_S:.0f} s") from error
     except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
         writer.close()
         raise NoAnswer("it ended before it answered") from error
