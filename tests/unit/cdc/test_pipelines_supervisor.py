@@ -21,7 +21,7 @@ from tests.fixtures.servers.waiting import until
 
 
 class _Process:
-    """Runs until it is told how to end."""
+    """A process that runs until the test ends it with a code."""
 
     def __init__(self, number: int) -> None:
         self.pid = number
