@@ -21,7 +21,7 @@ from sinks.warehouse.distributed import spark_delta
 from sinks.warehouse.distributed.choice import is_distributed
 from sinks.warehouse.lake import layout
 from sinks.warehouse.lake.manifest import ManifestStore
-from tests.fixtures.lake.framed import Framed
+from tests.fixtures.lake.framed import Framed, spread
 from tests.fixtures.lake.lake_cuts import ARCHIVE, HISTORY, MIRROR, VIEW, Bank, faults
 from tests.fixtures.lake.lake_writer import clean, make_cut, next_cut
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 TABLES: Final = (ARCHIVE, MIRROR, HISTORY)
-STEPS: Final = ("create_table_with_add_actions", "new_files", "placed", "rewritten", "commit_actions")
+STEPS: Final = ("create_table_with_add_actions", "in_one_task", "new_files", "placed", "rewritten", "commit_actions")
 """What the distributed committer does in a statement; a driver fails before and after each of them."""
 
 
@@ -150,10 +150,13 @@ def bounds(table: DeltaTable) -> list[dict[str, Any]]:
     return sorted(({name: value for name, value in one.items() if value is not None} for one in found), key=repr)
 
 
+@pytest.mark.parametrize("tasks", ["one", "many"])
 @pytest.mark.parametrize("which", ["first cut", "later cuts"])
 def test_driver_that_dies_at_any_step_is_followed_by_one_that_is_exact(
-    quick: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+    quick: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str, tasks: str
 ) -> None:
+    if tasks == "many":
+        spread(monkeypatch)
     passed: list[str] = []
     is_over = False
     if which == "later cuts":
@@ -170,7 +173,13 @@ def test_driver_that_dies_at_any_step_is_followed_by_one_that_is_exact(
         if not is_over:
             cut(lake, Framed(quick, str(lake)))  # finishes the open one
 
-    assert {name.split()[1] for name in passed} == set(STEPS[:2] if which == "first cut" else STEPS[1:])
+    created, one_task, added, placed, rewritten, committed = STEPS
+    steps = {created, added} if which == "first cut" else {added, committed}
+    if tasks == "one":
+        steps |= {one_task}
+    elif which != "first cut":
+        steps |= {placed, rewritten}
+    assert {name.split()[1] for name in passed} == steps
 
 
 def test_files_of_tasks_that_ran_in_vain_are_in_no_table_and_deleted_by_vacuum(

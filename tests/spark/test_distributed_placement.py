@@ -10,7 +10,7 @@ import pytest
 
 from sinks.warehouse.delta.table_files import SMALL_BYTES
 from sinks.warehouse.distributed import placement, row_files, spark_delta
-from tests.fixtures.lake.framed import Framed
+from tests.fixtures.lake.framed import Framed, spread
 from tests.fixtures.lake.lake_tables import H, T, batch, closing, content, history, kv, txn, versions_rows
 from tests.fixtures.servers.seed import seed
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def spread_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    spread(monkeypatch)
 
 
 def joins(monkeypatch: pytest.MonkeyPatch) -> list[str]:

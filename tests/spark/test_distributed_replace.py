@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sinks.warehouse.lake.committer import Txn
-from tests.fixtures.lake.framed import Framed
+from tests.fixtures.lake.framed import Framed, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +33,14 @@ def _bag(rows: list[Row]) -> Counter[str]:
     return Counter(repr(sorted(row.items())) for row in rows)
 
 
+@pytest.mark.parametrize("tasks", ["one", "many"])
 @pytest.mark.parametrize("kind", KEYS)
 def test_rows_of_the_keys_are_gone_and_only_the_new_ones_are_there(
-    quick: SparkSession, tmp_path: Path, kind: str
+    quick: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tasks: str
 ) -> None:
     """Over several cuts, against a list of rows. Columns have names of ours; a second attempt changes nothing."""
+    if tasks == "many":
+        spread(monkeypatch)
     type_, make = KEYS[kind]
     schema = pa.schema([("k", type_), ("First", pa.int32()), ("row", pa.int32())])
     dice, lake = random.Random(kind), Framed(quick, tmp_path)

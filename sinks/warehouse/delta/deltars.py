@@ -52,7 +52,7 @@ from sinks.warehouse.lake.object_disk import ObjectDisk
 from sinks.warehouse.lake.store_errors import translating_store_errors
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from sinks.warehouse.lake.committer import Frame
 
 _COLUMNS: Final = ".columns"  # end of the app id of a commit that adds columns; permanent, as all app ids are
 _PART_ROWS: Final = 65_536  # of a table that is rewritten; 10 MB of rows of 150 bytes
@@ -103,7 +103,7 @@ class DeltaRs:
         return self._once(table, base, txn, partial(self._append, table, here(rows), tuple(partition_by)))
 
     def overwrite(
-        self, table: str, rows: Rows | DataFrame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
+        self, table: str, rows: Rows | Frame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
     ) -> int:
         """See `Committer`."""
         found = rows if isinstance(rows, pa.RecordBatchReader) else here(rows)
@@ -392,7 +392,7 @@ class DeltaRs:
 
 def here(rows: Changes) -> pa.Table:
     """Return rows in this process."""
-    return rows if isinstance(rows, pa.Table) else rows.toArrow()
+    return rows if isinstance(rows, pa.Table) else rows.rows.toArrow()
 
 
 def commit_actions(opened: DeltaTable, actions: list[Action], properties: CommitProperties) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -27,6 +28,7 @@ ROW: Final = "row"
 """Column with a table's row as a struct, so that no name of a table can collide with one of ours."""
 AT: Final = "at"
 """Column with the number of a file."""
+_HELD_FILES: Final = 4  # a task that writes new files holds at most this many files of rows
 _TASKS_MAX: Final = 2_000  # of one job; a task of more files takes one after the other
 
 
@@ -53,6 +55,12 @@ def per_file(frame: DataFrame, files: TableFiles, ranges: Mapping[int, FileRange
     }
 
 
+def in_one_task(frame: DataFrame, files: TableFiles, task: NewTask) -> Report:
+    """Run a task once with all rows of a frame of `ROW`, which are few. Nothing is shuffled."""
+    reports = _reports(frame.coalesce(1), files, task, sys.maxsize)
+    return reports[0] if reports else Report()
+
+
 def new_files(
     frame: DataFrame, files: TableFiles, task: NewTask, *, rows: int, sort_by: Sequence[str] = ()
 ) -> list[Report]:
@@ -77,7 +85,11 @@ def new_files(
 
 def written_files(frame: DataFrame, files: TableFiles, task: NewTask) -> list[Report]:
     """Write the rows of each partition of a frame of `ROW` to new files, in their order."""
-    table, rows_max = files.table, files.file_rows
+    return _reports(frame, files, task, files.file_rows * _HELD_FILES)
+
+
+def _reports(frame: DataFrame, files: TableFiles, task: NewTask, rows_max: int) -> list[Report]:
+    table = files.table
 
     def run(parts: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return reported_parts(table, partial(task, files), parts, rows_max)

@@ -6,19 +6,21 @@ commit; `TableUpkeep.vacuum` deletes it. Nothing here may use a Spark session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from cdc.errors import InvariantError, LakeDamaged, LakeUnready, SinkUnfit, TailraceError
 from sinks.warehouse.delta.key_ranges import FileRange
+from sinks.warehouse.delta.merge import rewrite, rewrite_history
 from sinks.warehouse.delta.object_files import files_to_write
 from sinks.warehouse.delta.patch import Match, among, check_once, closed, match, merged, replaced, whole
+from sinks.warehouse.delta.replace import replace
 from sinks.warehouse.delta.stored_types import plain
 from sinks.warehouse.delta.table_files import (
     SMALL_BYTES,
@@ -38,7 +40,6 @@ from sinks.warehouse.spark.arrow_tasks import table_of_structs
 
 KEY: Final = "key"
 NEW: Final = "new"
-_HELD_FILES: Final = 4  # a task that writes new files holds at most this many files of rows
 _PROBLEMS: Final = {one.__name__: one for one in (InvariantError, LakeDamaged, LakeUnready, SinkUnfit)}
 
 
@@ -69,13 +70,15 @@ class Report(msgspec.Struct, frozen=True):
 
     Attributes:
         added: the files it wrote.
-        columns: whose values changed in the file; None if rows were added or deleted.
+        removed: the files that these replace, if the task chose them itself.
+        columns: whose values changed; None if rows were added or deleted.
         left: number of new rows that the task did not write, because the file has none of the keys and is not small; it
             is unchanged then. None if it was rewritten.
         problem: class and message of an error that a repetition of the task does not remove; empty if there is none.
     """
 
     added: tuple[Added, ...] = ()
+    removed: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
     left: int | None = None
     problem: tuple[str, ...] = ()
@@ -112,12 +115,12 @@ class TableFiles:
     indexed: int
     small_bytes: int = SMALL_BYTES
 
-    def target(self, partition: dict[str, str] | None = None) -> Target:
-        """Return what `sinks.warehouse.delta.table_files` writes to."""
+    def target(self, partition: dict[str, str] | None = None, files: Sequence[FileRange] = ()) -> Target:
+        """Return what `sinks.warehouse.delta.table_files` writes to, with the files to change."""
         return Target(
             storage=files_to_write(self.location, self.table, partition_folder(partition or {})),
             schema=self.schema,
-            files=(),
+            files=files,
             key=self.key,
             file_bytes=self.file_bytes,
             indexed=self.indexed,
@@ -156,7 +159,7 @@ def merge_file(files: TableFiles, file: FileRange, changes: pa.Table) -> Report:
         stored, footer = rows_in(opened, files.schema), opened.metadata
     found = merged(stored, changes, matched, fresh if fresh.num_rows else None, files.key)
     added = _added(written_again(target, file, footer, found.rows))
-    return Report(added, None if found.has_gone or fresh.num_rows else tuple(sorted(found.columns)))
+    return Report(added, columns=None if found.has_gone or fresh.num_rows else tuple(sorted(found.columns)))
 
 
 def replace_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
@@ -164,7 +167,7 @@ def replace_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
 
     `parts` has `KEY`, a key to remove, and `NEW`, a row to add; one of them is null in each row.
     """
-    keys, fresh = (table_of_structs(whole(parts[name]).drop_null()) for name in (KEY, NEW))
+    keys, fresh = _divided(parts)
     target = files.target()
     with open_file(target.storage, file) as opened:
         stored, footer = rows_in(opened, files.schema), opened.metadata
@@ -178,7 +181,7 @@ def close_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
 
     `parts` has `KEY`, a version to end, and `NEW`, an open row to add; one of them is null in each row.
     """
-    closes, fresh = (table_of_structs(whole(parts[name]).drop_null()) for name in (KEY, NEW))
+    closes, fresh = _divided(parts)
     check_once(files.table, closes, files.key)
     opens, ends = files.target({OPEN: "true"}), files.target({OPEN: "false"})
     with open_file(opens.storage, file) as opened:
@@ -191,6 +194,27 @@ def close_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
         _added(written_again(opens, file, footer, found.opens))
         + _added(written(ends, found.ended, Writing(files.file_rows)))
     )
+
+
+def merge_table(files: TableFiles, changes: pa.Table, *, ranges: Sequence[FileRange]) -> Report:
+    """Merge all changes of a table, in whichever files have their keys."""
+    check_once(files.table, changes, files.key)
+    found = rewrite(files.target(files=ranges), changes)
+    return _report(found.actions, None if found.columns is None else tuple(sorted(found.columns)))
+
+
+def close_table(files: TableFiles, parts: pa.Table, *, ranges: Sequence[FileRange]) -> Report:
+    """Write all changes of a history; `parts` as of `close_file`, with closed rows in `NEW`, too."""
+    closes, rows = _divided(parts)
+    check_once(files.table, closes, files.key)
+    opens = files.target({OPEN: "true"}, ranges)
+    return _report(rewrite_history(opens, files.target({OPEN: "false"}), closes, files.fitted(rows)))
+
+
+def replace_table(files: TableFiles, parts: pa.Table, *, ranges: Sequence[FileRange]) -> Report:
+    """Replace all rows of some keys of a table; `parts` as of `replace_file`."""
+    keys, rows = _divided(parts)
+    return _report(replace(files.target(files=ranges), keys.cast(files.keys), files.fitted(rows)))
 
 
 def write_new(files: TableFiles, rows: pa.Table) -> Report:
@@ -226,7 +250,7 @@ def reported(table: str, task: Callable[[pa.Table], Report], rows: pa.StructArra
 def reported_parts(
     table: str, task: Callable[[pa.Table], Report], parts: Iterable[pa.StructArray], rows_max: int
 ) -> Iterator[pa.Array]:
-    """Run a task on rows of one partition, some files at a time. Yields as many values as rows: reports, then nulls."""
+    """Run a task on rows of one partition, `rows_max` at a time. Yields as many values as rows: reports, then nulls."""
     held: list[pa.StructArray] = []
     reports: list[str] = []
     owed = 0
@@ -235,7 +259,7 @@ def reported_parts(
             yield pa.nulls(owed, pa.string())
         owed = len(part)
         held.append(part)
-        if sum(map(len, held)) >= rows_max * _HELD_FILES:
+        if sum(map(len, held)) >= rows_max:
             reports.append(reported(table, task, pa.concat_arrays(held)))
             held = []
     if any(map(len, held)):
@@ -243,6 +267,17 @@ def reported_parts(
     if owed:
         text = f"[{','.join(reports)}]"
         yield pa.concat_arrays([pa.array([text], pa.string()), pa.nulls(owed - 1, pa.string())])
+
+
+def _divided(parts: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the rows of `KEY` and of `NEW`."""
+    keys, new = (table_of_structs(whole(parts[name]).drop_null()) for name in (KEY, NEW))
+    return keys, new
+
+
+def _report(actions: Sequence[Action], columns: tuple[str, ...] | None = None) -> Report:
+    gone = tuple(one.path for one in actions if isinstance(one, RemoveAction))
+    return Report(_added(actions), gone, columns)
 
 
 def _added(actions: Iterable[Action]) -> tuple[Added, ...]:

@@ -33,11 +33,11 @@ CHANGES_MAX: Final = 4 * FILE_ROWS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The changes of a cut by file: `ROW`, `AT` for a row that changes a file, `HOME` for a new one. `free` it."""
+    """The changes of a cut by file: `ROW`, `AT` for a row that changes a file, `HOME` for a new one. `free` them."""
 
     rows: DataFrame
     counts: Counter[tuple[int | None, int | None]]
-    free: Callable[[], object] = lambda: None
+    free: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,11 @@ def placed(
     """
     kind = files.schema.field(files.key[0]).type
     if are_apart(ranges, kind):
-        found = parts(by_range(rows, files.key, ranges))
+        found, free = kept(parts(by_range(rows, files.key, ranges)))
         counts = _counts(found)
         if max((sum(_of(counts, at)) for at in range(len(ranges))), default=0) <= CHANGES_MAX:
-            return Placed(found, counts)
+            return Placed(found, counts, free)
+        free()
     joined = located(spark, files.location, files.table, opened, rows, files.key, ranges)
     found, free = kept(parts(with_homes(joined, files.key, ranges, kind)))
     return Placed(found, _counts(found), free)

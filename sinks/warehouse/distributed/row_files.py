@@ -6,13 +6,13 @@ executors read the key's columns of the files that can have one of the keys, and
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from functools import reduce
 from itertools import pairwise
 from operator import and_
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
@@ -82,13 +82,12 @@ def by_range(rows: DataFrame, key: Sequence[str], files: Sequence[FileRange]) ->
     lows, highs = [file.low for file in files], [file.high for file in files]
 
     def place(keys: pa.Array) -> pa.Array:
-        homes = [max(bisect_right(lows, one) - 1, 0) for one in keys.to_pylist()]
-        known = zip(homes, keys.to_pylist(), strict=True)
+        ranges = [pa.array(bounds, keys.type) for bounds in (lows, highs)]
+        homes = _homes(ranges[0].slice(1), keys)
+        low, high = (bounds.take(homes) for bounds in ranges)
         # Below zero: the file takes the key, but cannot have it.
-        return pa.array(
-            [home if lows[home] <= one <= highs[home] else -1 - home for home, one in known],
-            pa.int32(),
-        )
+        has = pc.and_(pc.less_equal(low, keys), pc.less_equal(keys, high))
+        return pc.if_else(has, homes, pc.subtract(pa.scalar(-1, pa.int32()), homes))
 
     found = rows.withColumn("place", in_python(place, "int")(fn.col(ROW)[key[0]]))
     at = fn.when(fn.col("place") >= 0, fn.col("place"))
@@ -108,9 +107,14 @@ def with_homes(rows: DataFrame, key: Sequence[str], files: Sequence[FileRange], 
         return rows.withColumn(HOME, fn.lit(None).cast("int"))
 
     def home(keys: pa.Array) -> pa.Array:
-        return pa.array([None if one is None else bisect_right(lows, one) for one in keys.to_pylist()], pa.int32())
+        return _homes(pa.array(lows, keys.type), keys)
 
     return rows.withColumn(HOME, in_python(home, "int")(fn.col(ROW)[key[0]]))
+
+
+def _homes(begins: pa.Array, keys: pa.Array) -> pa.Array:
+    """Return, for each key, how many of the sorted ranges begin at or before it."""
+    return pc.search_sorted(begins, keys, side="right").cast(pa.int32())
 
 
 def asked_files(rows: DataFrame, key: Sequence[str], opened: DeltaTable, files: Sequence[FileRange]) -> list[int]:

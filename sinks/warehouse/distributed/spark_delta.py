@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -33,23 +33,26 @@ from sinks.warehouse.delta.deltars import DeltaRs, commit_actions, here
 from sinks.warehouse.delta.key_ranges import FileRange, ranges_of
 from sinks.warehouse.delta.packing import HOOKS, is_packed, packed
 from sinks.warehouse.delta.stored_types import stored_schema
-from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, file_rows, removed
+from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, Action, file_rows, removed
 from sinks.warehouse.delta.version_frame import frame_of
-from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, written_files
+from sinks.warehouse.distributed.executor_jobs import AT, ROW, in_one_task, new_files, written_files
 from sinks.warehouse.distributed.file_tasks import (
     KEY,
     NEW,
     Report,
     TableFiles,
     close_file,
+    close_table,
     merge_file,
+    merge_table,
+    replace_table,
     write_new,
     write_versions,
 )
 from sinks.warehouse.distributed.key_replacement import replaced_rows
 from sinks.warehouse.distributed.placement import placed, rewritten
 from sinks.warehouse.distributed.row_files import HOME, with_homes
-from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
+from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Frame, Rows, Txn
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.store_errors import translating_store_errors
 from sinks.warehouse.lake.table_naming import quoted
@@ -58,6 +61,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+ONE_TASK_CHANGES: Final = 3
+"""Changes per rows of a file. With at most so many, one task writes all changes of a small table. More tasks take
+longer there: counting changes, distributing them and collecting the rest are a query each, of 0.3 s or more."""
+ONE_TASK_BYTES: Final = 16 * TARGET_FILE_BYTES
+"""Size of the files that such a task may have to rewrite."""
 
 
 class SparkDelta(DeltaRs):
@@ -77,11 +86,11 @@ class SparkDelta(DeltaRs):
         """See `Committer`."""
         if isinstance(rows, pa.Table) or partition_by:
             return super().append(table, rows, base=base, txn=txn, partition_by=partition_by)
-        base = self._widened(table, _schema(rows), base, txn)
+        base = self._widened(table, _schema(rows.rows), base, txn)
         return self._once(table, base, txn, partial(self._append_frame, table, rows))
 
     def overwrite(
-        self, table: str, rows: Rows | DataFrame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
+        self, table: str, rows: Rows | Frame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
     ) -> int:
         """See `Committer`."""
         if isinstance(rows, pa.Table | pa.RecordBatchReader):
@@ -98,7 +107,7 @@ class SparkDelta(DeltaRs):
         """See `Committer`."""
         if isinstance(rows, pa.Table):
             return super().merge(table, here(rows), key, base=base, txn=txn)
-        wide = self._widened(table, _schema(rows.drop(DELETED)), base, txn)
+        wide = self._widened(table, _schema(rows.rows.drop(DELETED)), base, txn)
         # Files without the new columns stay as they are, unless one of their rows changed.
         write = partial(self._merge_frame, table, rows, tuple(key), fills_files=wide == base)
         return self._once(table, wide, txn, write)
@@ -109,7 +118,7 @@ class SparkDelta(DeltaRs):
         """See `Committer`."""
         if isinstance(closes, pa.Table) or isinstance(rows, pa.Table):
             return super().close_and_append(table, here(closes), here(rows), key, base=base, txn=txn)
-        base = self._widened(table, _with_open(_schema(rows)), base, txn)
+        base = self._widened(table, _with_open(_schema(rows.rows)), base, txn)
         return self._once(table, base, txn, partial(self._close_frame, table, closes, rows, tuple(key)))
 
     def ranges(self, table: str, version: int, *, finer: int = 0) -> int:
@@ -140,10 +149,8 @@ class SparkDelta(DeltaRs):
             return self._once(table, base, txn, partial(self._pack_frame, table))
         return self._once(table, base, txn, partial(self._sort_frame, table, tuple(sort_by)))
 
-    def _append_frame(
-        self, table: str, rows: DataFrame, opened: DeltaTable | None, properties: CommitProperties
-    ) -> None:
-        count, schema = rows.count(), _schema(rows)
+    def _append_frame(self, table: str, found: Frame, opened: DeltaTable | None, properties: CommitProperties) -> None:
+        rows, count, schema = found.rows, found.limit, _schema(found.rows)
         if count or opened is None:
             # Rows of earlier files show how many make a file: a task holds the rows of a few.
             stored = [] if opened is None else ranges_of(opened, columns_of(opened).names[0])
@@ -175,12 +182,12 @@ class SparkDelta(DeltaRs):
     def _overwrite_frame(
         self,
         table: str,
-        rows: DataFrame,
+        found: Frame,
         sort_by: tuple[str, ...],
         opened: DeltaTable | None,
         properties: CommitProperties,
     ) -> None:
-        count, schema = rows.count(), _schema(rows)
+        rows, count, schema = found.rows, found.limit, _schema(found.rows)
         is_history = opened is not None and OPEN in opened.metadata().partition_columns
         stored = self._files(table, schema, sort_by, opened, ())
         files = replace(stored, schema=without_open(schema), key=())  # the order need not identify rows
@@ -192,32 +199,42 @@ class SparkDelta(DeltaRs):
         _replace_all(opened, _with_open(schema) if is_history else schema, _adds(reports), properties)
 
     def _replace_frame(
-        self, table: str, keys: DataFrame, rows: DataFrame, opened: DeltaTable | None, properties: CommitProperties
+        self, table: str, keys: Frame, rows: Frame, opened: DeltaTable | None, properties: CommitProperties
     ) -> None:
         if opened is None:
             raise InvariantError(f"rows of {table} are replaced, but it does not exist")
-        adds_columns(table, opened, _schema(rows).empty_table())
-        key = tuple(keys.columns)
+        adds_columns(table, opened, _schema(rows.rows).empty_table())
+        key = tuple(keys.rows.columns)
         ranges = ranges_of(opened, key[0])
         files = self._files(table, columns_of(opened), key, opened, ranges)
-        done, added = replaced_rows(self._spark, opened, files, ranges, keys, rows)
+        if fits_one_task(keys.limit + rows.limit, files, ranges):
+            report = in_one_task(_parts(keys.rows, rows.rows), files, partial(replace_table, ranges=ranges))
+            commit_actions(opened, _actions(report, ranges), properties)
+            return
+        done, added = replaced_rows(self._spark, opened, files, ranges, keys.rows, rows.rows)
         actions = [removed(ranges[number]) for number in done]
         commit_actions(opened, [*actions, *_adds(done.values()), *_adds(added)], properties)
 
     def _merge_frame(
         self,
         table: str,
-        rows: DataFrame,
+        changes: Frame,
         key: tuple[str, ...],
         opened: DeltaTable | None,
         properties: CommitProperties,
         *,
         fills_files: bool,
     ) -> None:
+        rows = changes.rows
         live = rows.where(~fn.col(DELETED)).drop(DELETED)
         schema = _schema(live)
         ranges = [] if opened is None else ranges_of(opened, key[0])
         files = self._files(table, schema, key, opened, ranges)
+        if fits_one_task(changes.limit, files, ranges):
+            report = in_one_task(_in_row(rows), files, partial(merge_table, ranges=ranges))
+            note_columns(properties, report.columns)
+            self._commit_new(table, schema, key, opened, _actions(report, ranges), properties)
+            return
         files = files if fills_files else replace(files, small_bytes=0)
         if opened is None or row_count(opened) == 0:
             count = live.count()
@@ -248,21 +265,27 @@ class SparkDelta(DeltaRs):
     def _close_frame(
         self,
         table: str,
-        closes: DataFrame,
-        rows: DataFrame,
+        ends: Frame,
+        versions: Frame,
         key: tuple[str, ...],
         opened: DeltaTable | None,
         properties: CommitProperties,
     ) -> None:
-        schema = _schema(rows)
+        closes, rows, schema = ends.rows, versions.rows, _schema(versions.rows)
         ranges = [] if opened is None else [file for file in ranges_of(opened, key[0]) if f"{OPEN}=true/" in file.path]
         files = self._files(table, schema, key, opened, ranges)
+        if opened is not None:
+            adds_columns(table, opened, _schema(closes).empty_table())
+        if fits_one_task(ends.limit + versions.limit, files, ranges):
+            report = in_one_task(_parts(closes, rows), files, partial(close_table, ranges=ranges))
+            actions = _actions(report, ranges, {OPEN: "true"})
+            self._commit_new(table, _with_open(schema), key, opened, actions, properties, partition_by=(OPEN,))
+            return
         if opened is None:
             count = rows.count()
             new = new_files(_in_row(rows), files, write_versions, rows=count, sort_by=key) if count else []
             self._commit_new(table, _with_open(schema), key, None, _adds(new), properties, partition_by=(OPEN,))
             return
-        adds_columns(table, opened, _schema(closes).empty_table())
         added = _homed_versions(rows, files, ranges)
 
         def parts(found: DataFrame) -> DataFrame:
@@ -349,12 +372,12 @@ class SparkDelta(DeltaRs):
         schema: pa.Schema,
         key: Sequence[str],
         opened: DeltaTable | None,
-        actions: list[AddAction],
+        actions: Sequence[Action],
         properties: CommitProperties,
         *,
         partition_by: Sequence[str] = (),
     ) -> None:
-        """Commit new files. Creates the table if it does not exist."""
+        """Commit files. Creates the table if it does not exist."""
         if opened is not None:
             commit_actions(opened, [*actions], properties)
             return
@@ -363,7 +386,7 @@ class SparkDelta(DeltaRs):
         create_table_with_add_actions(
             self._uri(table),
             Schema.from_arrow(schema),
-            actions,
+            [action for action in actions if isinstance(action, AddAction)],
             mode="error",
             partition_by=list(partition_by),
             configuration=configuration(schema.names, key),
@@ -385,12 +408,29 @@ def _replace_all(opened: DeltaTable, schema: pa.Schema, actions: list[AddAction]
     )
 
 
+def fits_one_task(count: int, files: TableFiles, ranges: Sequence[FileRange]) -> bool:
+    """Whether one task can write all changes of a table: it holds them in memory and may rewrite every file."""
+    return count <= ONE_TASK_CHANGES * files.file_rows and sum(file.size for file in ranges) <= ONE_TASK_BYTES
+
+
+def _actions(report: Report, ranges: Sequence[FileRange], partition: dict[str, str] | None = None) -> list[Action]:
+    """Return the actions of a task that chose its files."""
+    known = {file.path: file for file in ranges}
+    return [*(removed(known[path], partition) for path in report.removed), *_adds([report])]
+
+
 def _adds(reports: Iterable[Report]) -> list[AddAction]:
     return [added.action for report in reports for added in report.added]
 
 
 def _in_row(rows: DataFrame) -> DataFrame:
     return rows.select(fn.struct(*map(quoted, rows.columns)).alias(ROW))
+
+
+def _parts(keys: DataFrame, new: DataFrame) -> DataFrame:
+    """Return `ROW` with `KEY` for each of the keys and `NEW` for each new row."""
+    one, other = (_in_row(rows).select(fn.col(ROW).alias(name)) for name, rows in ((KEY, keys), (NEW, new)))
+    return one.unionByName(other, allowMissingColumns=True).select(fn.struct(KEY, NEW).alias(ROW))
 
 
 def _homed_versions(rows: DataFrame, files: TableFiles, ranges: Sequence[FileRange]) -> DataFrame:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatchReader"
 """All rows at once, or batch by batch."""
-Changes: TypeAlias = "pa.Table | DataFrame"
-"""Rows in the driver, or a frame of Spark whose rows a distributed committer leaves in the executors. A frame is read
-more than once, so the caller persists it."""
+Changes: TypeAlias = "pa.Table | Frame"
+"""Rows in the driver, or in the executors."""
 DELETED: Final = "_deleted"
 """Column of `merge`'s rows: true if the key is deleted. It is not stored."""
 VALID_TO_LSN: Final = "_valid_to_lsn"
@@ -31,6 +30,24 @@ OPEN: Final = "_open"
 """Partition column of a history, true where `_valid_to_lsn` is null. The committer adds it.
 
 Without it each cut would rewrite files of closed versions, which never change again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Rows that a distributed committer leaves in the executors.
+
+    Attributes:
+        rows: read more than once, so the caller persists them.
+        at_most: a number of rows that it does not exceed; None if unknown.
+    """
+
+    rows: DataFrame
+    at_most: int | None = None
+
+    @property
+    def limit(self) -> int:
+        """`at_most`; counts the rows if it is unknown."""
+        return self.rows.count() if self.at_most is None else self.at_most
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,7 @@ class TableWrites(Protocol):
         """Add rows. Creates the table if it does not exist. New columns are added; missing columns are null."""
 
     def overwrite(
-        self, table: str, rows: Rows | DataFrame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
+        self, table: str, rows: Rows | Frame, *, base: int | None, txn: Txn, sort_by: Sequence[str] = ()
     ) -> int:
         """Replace rows and columns. The partition columns stay. Rows that come batch by batch are not sorted."""
 

@@ -32,9 +32,7 @@ from sinks.warehouse.lake.manifest import Manifest, PlanRecord, TableState, Unbu
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
-    from sinks.warehouse.lake.committer import Changes, Committer, Rows, TableReads
+    from sinks.warehouse.lake.committer import Changes, Committer, Frame, Rows, TableReads
     from sinks.warehouse.lake.manifest import ManifestStore, Pending, Repair
 
 # App ids in the Delta logs. They are permanent: a renamed one would apply an interrupted cut twice.
@@ -165,7 +163,7 @@ class CutCommit:
         """Write all rows of a table that is new in this cut, by a function that makes one commit."""
         return self._write(table, _LOAD, schema_id, write)
 
-    def reshape(self, table: str, rows: Rows | DataFrame, *, schema_id: str) -> int:
+    def reshape(self, table: str, rows: Rows | Frame, *, schema_id: str) -> int:
         """Rewrite a table with other columns, from its rows at `version(table)`. Must be its first statement."""
 
         def write(base: int | None, txn: Txn) -> int:

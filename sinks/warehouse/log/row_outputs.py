@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from pyspark.sql import functions as fn
 
-from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN, Frame
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.log import table_outputs
 from sinks.warehouse.log.changes import CLOSES
@@ -159,23 +159,27 @@ class FrameRows:
         """See `RowOutputs`. The result is persisted on its own."""
         return FrameRows.of(fill(self._events))
 
-    def archive(self) -> DataFrame:
+    def archive(self) -> Frame:
         """See `RowOutputs`."""
-        return self._events.drop(*FOR_OTHERS)
+        return self._output(self._events.drop(*FOR_OTHERS))
 
-    def mirror(self, table: LakeTable) -> DataFrame:
+    def mirror(self, table: LakeTable) -> Frame:
         """See `RowOutputs`."""
         newest = self._events.where(fn.col(VALID_TO_LSN).isNull())
-        return newest.select(*_names(table), *MIRROR_COLUMNS, (fn.col("_op") == "d").alias(DELETED))
+        return self._output(newest.select(*_names(table), *MIRROR_COLUMNS, (fn.col("_op") == "d").alias(DELETED)))
 
-    def history(self, table: LakeTable) -> tuple[DataFrame, DataFrame]:
+    def history(self, table: LakeTable) -> tuple[Frame, Frame]:
         """See `RowOutputs`."""
         lsn, at = table_outputs.closed_at(self.frame.columns)
         closes = self._events.where(fn.col(CLOSES)).select(
             *map(quoted, table.key), fn.col(lsn).alias(VALID_TO_LSN), fn.col(at).alias(VALID_TO)
         )
         own = [fn.col(BEGINS.get(name, name)).alias(name) for name in HISTORY_COLUMNS]
-        return closes, self._events.where(fn.col("_op") != "d").select(*_names(table), *own)
+        versions = self._events.where(fn.col("_op") != "d").select(*_names(table), *own)
+        return self._output(closes), self._output(versions)
+
+    def _output(self, rows: DataFrame) -> Frame:
+        return Frame(rows, sum(self.counts.values()) if self.counts else None)
 
     @property
     def _events(self) -> DataFrame:

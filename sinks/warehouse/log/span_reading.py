@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from sinks.warehouse.lake.committer import Frame
 from sinks.warehouse.log import changes, event_archive, span_batch, span_size, table_outputs
 from sinks.warehouse.log.prepared_plans import PreparedPlans, fits
 from sinks.warehouse.log.row_outputs import ArrowRows, FrameRows
@@ -126,7 +127,7 @@ class SpanReader:
             return
         for topic, rows in self._frames(span, dict.fromkeys(topics, _frame_of_events), headers=True):
             try:
-                yield topic, rows.frame
+                yield topic, Frame(rows.frame, sum(rows.counts.values()))
             finally:
                 rows.release()
 

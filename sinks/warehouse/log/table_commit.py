@@ -20,7 +20,7 @@ from pyspark.sql import functions as fn
 from cdc.errors import SinkUnfit
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.lake import layout
-from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN
+from sinks.warehouse.lake.committer import DELETED, VALID_TO, VALID_TO_LSN, Frame
 from sinks.warehouse.log import changes
 from sinks.warehouse.log.lake_columns import (
     ARCHIVE_COLUMNS,
@@ -212,7 +212,8 @@ class TableWriter:
         schema = shape(self._tables.schema(name, version).empty_table()).schema
         if self._in_frames:
             frame = frame_of(self._spark, self._location, name, version)
-            self._commit.reshape(name, shaped(frame, shape, schema, casts=casts), schema_id=table.schema_id)
+            rows = Frame(shaped(frame, shape, schema, casts=casts))
+            self._commit.reshape(name, rows, schema_id=table.schema_id)
             return
         if casts:
             for part in self._tables.parts(name, version):

@@ -51,11 +51,11 @@ class ArchivedEvents:
 
     def mirror(self, ranges: int) -> DataFrame:
         """Return the newest row of each key, in order of the key within each of that many ranges."""
-        return self._rows(ranges).mirror(self.table).where(~fn.col(DELETED)).drop(DELETED)
+        return self._rows(ranges).mirror(self.table).rows.where(~fn.col(DELETED)).drop(DELETED)
 
     def history(self, ranges: int) -> DataFrame:
         """Return every version, in the same order. No version was open before."""
-        return self._rows(ranges).history(self.table)[1]
+        return self._rows(ranges).history(self.table)[1].rows
 
     def _rows(self, ranges: int) -> FrameRows:
         stored = widened(frame_of(self.spark, self.location, self.archive, self.version), self.table)

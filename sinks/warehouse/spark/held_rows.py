@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
+
+from sinks.warehouse.lake.committer import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sinks.warehouse.lake.committer import Changes
+
+Either: TypeAlias = "pa.Table | DataFrame"
+"""Rows in the driver or in the executors."""
 
 
 def kept(frame: DataFrame) -> tuple[DataFrame, Callable[[], object]]:
@@ -37,11 +42,16 @@ def _leaf(frame: DataFrame, spark: SparkSession) -> DataFrame:
     return ClassicFrame(sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001
 
 
+def collected(rows: Either) -> pa.Table:
+    """Return rows in the driver."""
+    return rows if isinstance(rows, pa.Table) else rows.toArrow()
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRows:
     """Rows and their number. `release` them after use."""
 
-    rows: Changes
+    rows: Either
     count: int
     free: Callable[[], object] = lambda: None
 
@@ -58,9 +68,14 @@ class HeldRows:
         """Return rows of the driver."""
         return cls(rows, rows.num_rows)
 
+    @property
+    def changes(self) -> Changes:
+        """The rows as a committer takes them."""
+        return self.rows if isinstance(self.rows, pa.Table) else Frame(self.rows, self.count)
+
     def here(self) -> pa.Table:
         """Return the rows in the driver."""
-        return self.rows if isinstance(self.rows, pa.Table) else self.rows.toArrow()
+        return collected(self.rows)
 
     def release(self) -> None:
         """Free memory and disk of executors."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.warehouse.delta.deltars import here
 from sinks.warehouse.delta.key_rows import rows_of_keys, stored_rows
 from sinks.warehouse.delta.pinned_version import pinned, row_count, schema_json
 from sinks.warehouse.delta.version_frame import frame_of
@@ -25,16 +24,16 @@ from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import quoted, sql_name, unescaped
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
 from sinks.warehouse.spark.frames import frame_of_rows
-from sinks.warehouse.spark.held_rows import HeldRows
+from sinks.warehouse.spark.held_rows import HeldRows, collected
 from sinks.warehouse.views.change_feed import view_feed
 from sinks.warehouse.views.frame_images import rows_before, weighted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sinks.warehouse.lake.committer import Changes
     from sinks.warehouse.lake.cut_commit import Written
     from sinks.warehouse.lake.manifest import ViewState
+    from sinks.warehouse.spark.held_rows import Either
 
 _WORDS: Final = re.compile(r"\w+")
 ONE_TASK_ROWS: Final = 1_000_000  # of a table: a fifth less CPU of views, without shuffles (2026-11-26)
@@ -128,7 +127,7 @@ class ViewInputs:
         written, replaced = self._cut.written.get(table), self._replaced.get(table)
         if written is None:
             return 0 if replaced is None else replaced.rows.count
-        return written.rows.num_rows if isinstance(written.rows, pa.Table) else written.rows.count()
+        return written.rows.num_rows if isinstance(written.rows, pa.Table) else written.rows.limit
 
     def rows_at(self, table: str, version: int) -> int:
         """Return the number of rows of a version of a lake table."""
@@ -175,7 +174,7 @@ class ViewInputs:
         self.add_rows(images(name), found.rows)
         self._image_columns[name] = columns
 
-    def add_rows(self, name: str, rows: Changes) -> None:
+    def add_rows(self, name: str, rows: Either) -> None:
         """Make rows readable under a name; they replace earlier rows of that name."""
         self._register(name, self._framed(rows))
 
@@ -234,7 +233,7 @@ class ViewInputs:
         if self.in_frames:
             before = None if gone is None else self._framed(gone)
             return self.held(weighted(self._frames[name], columns, self._framed(new), before))
-        return HeldRows.of_table(_weighted(columns, here(new), None if gone is None else here(gone)))
+        return HeldRows.of_table(_weighted(columns, collected(new), None if gone is None else collected(gone)))
 
     def _compared(self, name: str, table: str, version: int) -> HeldRows:
         """Return the images of a recomputed view, by comparing both of its versions if they are small."""
@@ -244,22 +243,23 @@ class ViewInputs:
             raise Unplannable(f"{_shown(table)} was recomputed")
         return self.held(view_feed(self._spark, self._lake, table, before, version))
 
-    def _taken(self, name: str, table: str, columns: Sequence[str]) -> tuple[Changes, Changes | None]:
+    def _taken(self, name: str, table: str, columns: Sequence[str]) -> tuple[Either, Either | None]:
         """Return the rows that a table took, and the previous rows that they replace; None if rows were only added."""
         written = self._cut.written.get(table)
         if written is None:
             raise Unplannable(f"{_shown(table)} was rewritten")
         if not written.key:
-            return written.rows, None
+            return (written.rows if isinstance(written.rows, pa.Table) else written.rows.rows), None
         if not isinstance(written.rows, pa.Table):
-            keys = written.rows.select(*map(quoted, written.key))
-            return written.rows.where(f"not {quoted(DELETED)}"), self._rows_before(name, keys, columns)
+            rows = written.rows.rows
+            keys = rows.select(*map(quoted, written.key))
+            return rows.where(f"not {quoted(DELETED)}"), self._rows_before(name, keys, columns)
         if written.rows.num_rows > IMAGE_ROWS_MAX:
             raise Unplannable(f"{written.rows.num_rows:,} rows of {_shown(table)} changed")
         live = written.rows.filter(pc.invert(written.rows.column(DELETED)))
         return live, self._rows_before(name, written.rows.select(list(written.key)), columns)
 
-    def _rows_before(self, name: str, keys: Changes, columns: Sequence[str]) -> Changes:
+    def _rows_before(self, name: str, keys: Either, columns: Sequence[str]) -> Either:
         """Return rows of the previous cut with one of these keys."""
         table, before = self._places[name][0], self._version_before(name)
         if not isinstance(keys, pa.Table):
@@ -287,7 +287,7 @@ class ViewInputs:
         rows = self.rows_at(table, version) if counted is None else counted
         return frame.coalesce(1) if rows <= ONE_TASK_ROWS else frame
 
-    def _framed(self, rows: Changes) -> DataFrame:
+    def _framed(self, rows: Either) -> DataFrame:
         return frame_of_rows(self._spark, rows) if isinstance(rows, pa.Table) else rows
 
     def _register(self, name: str, frame: DataFrame) -> None:
@@ -302,7 +302,7 @@ def named_in(text: str, columns: Iterable[str]) -> frozenset[str]:
     return frozenset(column for column in columns if column.lower() in words or quoted(column.lower()) in lower)
 
 
-def _names(rows: Changes) -> list[str]:
+def _names(rows: Either) -> list[str]:
     return rows.column_names if isinstance(rows, pa.Table) else rows.columns
 
 

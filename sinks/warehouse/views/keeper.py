@@ -224,8 +224,8 @@ class ViewKeeper:
         name, sha, change = step.view.name, step.view.sha, step.change
         with self._committing:
             if change is not None:
-                return commit.view_keys(name, change.keys.rows, rows.rows, sql_sha=sha, generation=generation)
-            return commit.view(name, rows.rows, sql_sha=sha, generation=generation)
+                return commit.view_keys(name, change.keys.changes, rows.changes, sql_sha=sha, generation=generation)
+            return commit.view(name, rows.changes, sql_sha=sha, generation=generation)
 
     def _note_moved(self, step: Step, before: ViewState | None, now: ViewState) -> None:
         """Keep what was replaced, for the view's topic, if it is little and the only difference between versions."""
