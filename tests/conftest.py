@@ -23,6 +23,8 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 
+from cdc.command_text import choose_pipeline
+
 pytest_plugins = [
     "tests.fixtures.servers.running_servers",
     "tests.fixtures.servers.opensearch",
@@ -68,6 +70,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[one for one in items if one not in taken])
     random.Random(_FRESH_SEED).shuffle(taken)
     items[:] = taken
+
+
+def pytest_runtest_teardown() -> None:
+    """Forget the pipeline that a test chose by running a command in this process: suggested commands name it."""
+    choose_pipeline("")
 
 
 @pytest.hookimpl(tryfirst=True)
