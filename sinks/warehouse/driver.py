@@ -55,6 +55,7 @@ from sinks.warehouse.log.table_choice import Choice, choose, names_of, reading
 from sinks.warehouse.log.table_commit import Names, TableWriter
 from sinks.warehouse.parts import LakeParts
 from sinks.warehouse.spark.spark_errors import translating_spark_errors
+from sinks.warehouse.tables_at_once import TablesAtOnce, at_once
 from sinks.warehouse.views.column_types import types_stored
 
 _INDEX_RECORDS: Final = 20_000  # read from the cut index at once; a few hundred bytes each
@@ -301,35 +302,29 @@ class LakeDriver:
     ) -> dict[str, tuple[str, ...]]:
         """Apply one piece. `forms` covers all topics; a form that only this piece reveals is added to it."""
         parts, schemas, known = self._parts, work.schemas, _by_topic(work.schemas)
-        writer = TableWriter(
-            parts.spark,
-            parts.location,
-            parts.committer,
-            commit,
-            used,
-            in_frames=parts.in_frames,
-            repairs=work.repairs,
-        )
+        writer = self._writer(commit, used, work.repairs)
         topics = {topic for topic, _ in part.ranges}
         written: dict[str, tuple[str, ...]] = {}
         here = {topic: form for topic, form in forms.items() if topic in topics}
         loads = set(commit.pending.loads)
-        for topic, first_rows in self._reader.outputs(part, here, loads=loads):
-            rows, table = first_rows, here[topic][-1]
-            if len(known[topic]) > len(here[topic]) and rows.has_unknown_schemas(table):
-                rows.release()
-                seen = self._seen_forms(work.new, known, [topic])
-                rows, table = next(self._reader.outputs(part, seen, loads=loads))[1], seen[topic][-1]
-                forms |= seen
-            names = names_of(table, parts.settings)
-            if topic in loads:
-                names = Names(names.archive, "", "")
-            before = _schema_in(commit.tables, names)
-            old = None if before is None else self._lake_table(schemas[(table.table, before)])
-            rows.released_by(used)
-            writer.write(rows, table, old, names)
-            # Merges of scattered keys leave a mirror unsorted; sorted keys are found in few files.
-            written |= {name: table.key if name == names.mirror else () for name in names.all}
+        # Rows of one table after the other are in the driver of a local committer, so that memory is bounded.
+        with TablesAtOnce(at_once(parts.spark) if parts.in_frames else 1) as tables:
+            for topic, first_rows in self._reader.outputs(part, here, loads=loads):
+                rows, table = first_rows, here[topic][-1]
+                if len(known[topic]) > len(here[topic]) and rows.has_unknown_schemas(table):
+                    rows.release()
+                    seen = self._seen_forms(work.new, known, [topic])
+                    rows, table = next(self._reader.outputs(part, seen, loads=loads))[1], seen[topic][-1]
+                    forms |= seen
+                names = names_of(table, parts.settings)
+                if topic in loads:
+                    names = Names(names.archive, "", "")
+                before = _schema_in(commit.tables, names)
+                old = None if before is None else self._lake_table(schemas[(table.table, before)])
+                rows.released_by(used)
+                tables.do(partial(writer.write, rows, table, old, names))
+                # Merges of scattered keys leave a mirror unsorted; sorted keys are found in few files.
+                written |= {name: table.key if name == names.mirror else () for name in names.all}
         for topic, events in self._reader.events(part, sorted(topics & work.choice.events.keys())):
             commit.archive(work.choice.events[topic], events, schema_id="")
             written[work.choice.events[topic]] = ()
@@ -368,11 +363,15 @@ class LakeDriver:
 
     def _found_new(self, choice: Choice, written: Collection[str], commit: CutCommit, used: ExitStack) -> None:
         """Create empty lake tables for captured tables without rows."""
-        parts = self._parts
-        writer = TableWriter(parts.spark, parts.location, parts.committer, commit, used, in_frames=parts.in_frames)
+        writer = self._writer(commit, used)
         for topic, names in choice.names.items():
             if not any(name in written for name in names.all):
                 writer.create_missing(choice.tables[topic], names)
+
+    def _writer(self, commit: CutCommit, used: ExitStack, repairs: Sequence[Repair] = ()) -> TableWriter:
+        parts = self._parts
+        where = parts.spark, parts.location, parts.committer
+        return TableWriter(*where, commit, used, in_frames=parts.in_frames, repairs=repairs)
 
     def _forget(self, choice: Choice, commit: CutCommit) -> None:
         """Leave unwanted tables and views out of the cut: they would soon be older than the manifest."""

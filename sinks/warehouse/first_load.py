@@ -14,7 +14,6 @@ have no rows yet in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from cdc.telemetry import log
 from sinks.warehouse.log.span import Span, joined, next_span
 from sinks.warehouse.log.table_load import ArchivedEvents, can_load
+from sinks.warehouse.tables_at_once import TablesAtOnce, at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from sinks.warehouse.log.table_commit import Names
     from sinks.warehouse.parts import LakeParts
 
-_AT_ONCE_MAX: Final = 8  # tables; each has a thread of the driver and sorts in every executor
 _READS_MAX: Final = 16  # of the cut index; a crash reads all of these records at once
 _ANY: Final = 1 << 62  # records
 
@@ -90,28 +89,20 @@ class TableLoader:
     names: Mapping[str, Names]
     repairs: Sequence[Repair] = ()
 
-    def load(self, forms: Mapping[str, LakeTable]) -> set[str]:
-        """Load mirrors and histories from archives that have the given forms. Returns the lake tables."""
+    def load(self, forms: Mapping[str, LakeTable]) -> None:
+        """Load mirrors and histories from archives that have the given forms."""
         began_s = self.parts.clock.monotonic_s()
-        with ThreadPoolExecutor(self._at_once(), "lake-load") as pool:
-            futures = [pool.submit(self._table, topic, table) for topic, table in forms.items()]
-            try:
-                written = {name for future in futures for name in future.result()}
-            finally:
-                for future in futures:
-                    future.cancel()
+        with TablesAtOnce(at_once(self.parts.spark)) as tables:
+            for topic, table in forms.items():
+                tables.do(partial(self._table, topic, table))
         took_s = self.parts.clock.monotonic_s() - began_s
         log.get().info("tables_loaded", cut=self.commit.pending.cut, tables=len(forms), seconds=round(took_s, 3))
-        return written
 
-    def _at_once(self) -> int:
-        return max(1, min(_AT_ONCE_MAX, self.parts.spark.sparkContext.defaultParallelism))
-
-    def _table(self, topic: str, table: LakeTable) -> list[str]:
+    def _table(self, topic: str, table: LakeTable) -> None:
         names, commit, loads = self.names[topic], self.commit, self.parts.loads
         state = commit.tables.get(names.archive)
         if state is None:
-            return []  # only tombstones, or records of another table
+            return  # only tombstones, or records of another table
         version = state.version
         events = ArchivedEvents(self.parts.spark, self.parts.location, names.archive, version, table, self.repairs)
         ranges = loads.ranges(names.archive, version, finer=commit.pending.failures)
@@ -126,4 +117,3 @@ class TableLoader:
         if names.history:
             write(names.history, events.history, is_history=True)
         write(names.mirror, events.mirror, is_history=False)
-        return [name for name in (names.history, names.mirror) if name]

@@ -18,7 +18,7 @@ from pyarrow import fs
 from cdc.errors import InvariantError
 from sinks.warehouse.delta.key_ranges import FileRange
 from sinks.warehouse.delta.replace import replace
-from sinks.warehouse.delta.table_files import Target
+from sinks.warehouse.delta.table_files import SMALL_BYTES, Target
 from tests.fixtures.lake.delta_log import apply, ordered
 
 _SCHEMA: Final = pa.schema(
@@ -122,4 +122,5 @@ def _target(folder: str, key: tuple[str, ...], files: dict[str, FileRange], file
         key=key,
         file_bytes=int(size * file_rows),
         indexed=32,
+        small_bytes=SMALL_BYTES,
     )

@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from sinks.warehouse.delta.key_ranges import FileRange
 from sinks.warehouse.delta.merge import rewrite
-from sinks.warehouse.delta.table_files import Target
+from sinks.warehouse.delta.table_files import SMALL_BYTES, Target
 from tests.fixtures.lake.delta_log import apply, ordered
 
 _KEYS: Final = {
@@ -102,11 +102,12 @@ def _target(folder: str, kind: pa.DataType, files: dict[str, FileRange], file_ro
         key=("k",),
         file_bytes=int(size * file_rows),
         indexed=32,
+        small_bytes=SMALL_BYTES,
     )
 
 
 def _fields(target: Target) -> dict[str, Any]:
-    return {name: getattr(target, name) for name in ("storage", "schema", "files", "key", "indexed")}
+    return {name: getattr(target, name) for name in ("storage", "schema", "files", "key", "indexed", "small_bytes")}
 
 
 def _batch(kind: pa.DataType, changes: dict[Any, int | None]) -> pa.Table:

@@ -244,7 +244,8 @@ def test_schema_that_came_without_a_row_is_found_with_its_first_row(lake: LakeSi
 
 def test_added_column_leaves_the_files_of_a_table_as_they_are(lake: LakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the new column is one that an update did not send."""
-    monkeypatch.setattr("sinks.warehouse.delta.merge.SMALL_BYTES", 0)  # else a small file takes the new row
+    for committer in ("delta.deltars", "distributed.spark_delta"):  # else a small file takes the new row
+        monkeypatch.setattr(f"sinks.warehouse.{committer}.SMALL_BYTES", 0)
     site = lake.capture
     site.sql("create table t (id int primary key, a text)")
     daemon = site.running()

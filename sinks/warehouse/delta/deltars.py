@@ -45,7 +45,7 @@ from sinks.warehouse.delta.patch import check_once
 from sinks.warehouse.delta.read_ahead import read_ahead
 from sinks.warehouse.delta.replace import replace as replace_rows
 from sinks.warehouse.delta.stored_types import plain
-from sinks.warehouse.delta.table_files import Action, Target, partition_folder
+from sinks.warehouse.delta.table_files import SMALL_BYTES, Action, Target, partition_folder
 from sinks.warehouse.lake.committer import DELETED, OPEN, VALID_TO_LSN, Changes, Rows, Txn
 from sinks.warehouse.lake.location import Location, Where
 from sinks.warehouse.lake.object_disk import ObjectDisk
@@ -365,6 +365,7 @@ class DeltaRs:
             key=key,
             file_bytes=TARGET_FILE_BYTES,
             indexed=indexed_columns(opened),
+            small_bytes=SMALL_BYTES,
             partition=partition or {},
         )
 

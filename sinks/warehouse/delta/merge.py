@@ -22,7 +22,6 @@ from sinks.warehouse.delta.key_ranges import FileRange, between, homes, sorted_k
 from sinks.warehouse.delta.patch import Match, among, closed, inserted, merged
 from sinks.warehouse.delta.table_files import (
     AT_ONCE,
-    SMALL_BYTES,
     Action,
     Target,
     Writing,
@@ -137,7 +136,7 @@ def _housed(target: Target, matching: Sequence[_Job], fresh: pa.Table) -> tuple[
     for file, here in places:
         rows = fresh.slice(here.start, len(here))
         job = jobs.get(file.path)
-        if rows.num_rows and (job is not None or file.size < SMALL_BYTES):
+        if rows.num_rows and (job is not None or file.size < target.small_bytes):
             known = job or _Job(file, fresh.slice(0, 0), 0, Match(pa.array([], pa.int64()), pa.array([], pa.int32())))
             jobs[file.path] = _Job(file, known.changes, known.start, known.matched, rows)
         else:

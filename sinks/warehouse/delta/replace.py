@@ -19,7 +19,6 @@ from sinks.warehouse.delta.key_ranges import FileRange, between, homes, sorted_k
 from sinks.warehouse.delta.patch import Match, is_keyable, match, replaced
 from sinks.warehouse.delta.table_files import (
     AT_ONCE,
-    SMALL_BYTES,
     Action,
     Target,
     Writing,
@@ -92,7 +91,7 @@ def _housed(
     written_anyway = {one.file for one in matching}
     kept = [fresh.slice(0, 0)]
     for file, some in _near(target, fresh):
-        if file is not None and (file in written_anyway or file.size < SMALL_BYTES):
+        if file is not None and (file in written_anyway or file.size < target.small_bytes):
             found[file] = pa.concat_tables([found[file], some]) if file in found else some
         else:
             kept.append(some)

@@ -22,7 +22,7 @@ from sinks.warehouse.delta.key_ranges import FileRange
 from sinks.warehouse.delta.patch import Match, match
 
 ROW_GROUP_ROWS_MAX: Final = 131_072  # readers skip row groups by their statistics; the default is a million rows
-SMALL_BYTES: Final = 2 << 20  # a smaller file takes new rows even if none of its own changed
+SMALL_BYTES: Final = 2 << 20
 AT_ONCE: Final = 2  # files; each is about ten MB of rows
 _FULL: Final = 1.5  # times the target size: a larger file is split
 _SHRINKS: Final = 0.8  # bytes in the file per byte of values: above it, compression costs time and saves nothing
@@ -55,6 +55,7 @@ class Target:
         key: names of the key's columns.
         file_bytes: target size of files.
         indexed: number of columns with statistics.
+        small_bytes: a smaller file takes new rows even if none of its own changed.
         partition: partition column -> value of the files; their rows do not have these columns.
     """
 
@@ -64,6 +65,7 @@ class Target:
     key: tuple[str, ...]
     file_bytes: int
     indexed: int
+    small_bytes: int
     partition: Mapping[str, str] = field(default_factory=dict)
 
 

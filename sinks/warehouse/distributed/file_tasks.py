@@ -23,7 +23,6 @@ from sinks.warehouse.delta.patch import Match, among, check_once, closed, match,
 from sinks.warehouse.delta.replace import replace
 from sinks.warehouse.delta.stored_types import plain
 from sinks.warehouse.delta.table_files import (
-    SMALL_BYTES,
     Action,
     Target,
     Writing,
@@ -113,7 +112,7 @@ class TableFiles:
     file_bytes: int
     file_rows: int
     indexed: int
-    small_bytes: int = SMALL_BYTES
+    small_bytes: int
 
     def target(self, partition: dict[str, str] | None = None, files: Sequence[FileRange] = ()) -> Target:
         """Return what `sinks.warehouse.delta.table_files` writes to, with the files to change."""
@@ -124,6 +123,7 @@ class TableFiles:
             key=self.key,
             file_bytes=self.file_bytes,
             indexed=self.indexed,
+            small_bytes=self.small_bytes,
             partition=partition or {},
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES
+from sinks.warehouse.delta.table_files import FILE_ROWS_MAX
 from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file
 from sinks.warehouse.distributed.file_tasks import KEY, NEW, Report, TableFiles, replace_file, write_new
 from sinks.warehouse.distributed.row_files import HOME, located, with_homes
@@ -82,7 +82,7 @@ def _written(
     housed = {
         home
         for home, count in counts.items()
-        if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < SMALL_BYTES)
+        if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < files.small_bytes)
     }
     stays = fn.coalesce(~is_fresh | fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
     gone = _parts(found.where(fn.col(AT).isNotNull()), key=fn.col(ROW), at=AT)

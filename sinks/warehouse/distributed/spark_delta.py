@@ -33,7 +33,7 @@ from sinks.warehouse.delta.deltars import DeltaRs, commit_actions, here
 from sinks.warehouse.delta.key_ranges import FileRange, ranges_of
 from sinks.warehouse.delta.packing import HOOKS, is_packed, packed
 from sinks.warehouse.delta.stored_types import stored_schema
-from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, Action, file_rows, removed
+from sinks.warehouse.delta.table_files import FILE_ROWS_MAX, SMALL_BYTES, Action, file_rows, removed
 from sinks.warehouse.delta.version_frame import frame_of
 from sinks.warehouse.distributed.executor_jobs import AT, ROW, in_one_task, new_files, written_files
 from sinks.warehouse.distributed.file_tasks import (
@@ -107,10 +107,8 @@ class SparkDelta(DeltaRs):
         """See `Committer`."""
         if isinstance(rows, pa.Table):
             return super().merge(table, here(rows), key, base=base, txn=txn)
-        wide = self._widened(table, _schema(rows.rows.drop(DELETED)), base, txn)
-        # Files without the new columns stay as they are, unless one of their rows changed.
-        write = partial(self._merge_frame, table, rows, tuple(key), fills_files=wide == base)
-        return self._once(table, wide, txn, write)
+        base = self._widened(table, _schema(rows.rows.drop(DELETED)), base, txn)
+        return self._once(table, base, txn, partial(self._merge_frame, table, rows, tuple(key)))
 
     def close_and_append(
         self, table: str, closes: Changes, rows: Changes, key: Sequence[str], *, base: int | None, txn: Txn
@@ -222,8 +220,6 @@ class SparkDelta(DeltaRs):
         key: tuple[str, ...],
         opened: DeltaTable | None,
         properties: CommitProperties,
-        *,
-        fills_files: bool,
     ) -> None:
         rows = changes.rows
         live = rows.where(~fn.col(DELETED)).drop(DELETED)
@@ -235,7 +231,6 @@ class SparkDelta(DeltaRs):
             note_columns(properties, report.columns)
             self._commit_new(table, schema, key, opened, _actions(report, ranges), properties)
             return
-        files = files if fills_files else replace(files, small_bytes=0)
         if opened is None or row_count(opened) == 0:
             count = live.count()
             reports = new_files(_in_row(live), files, write_new, rows=count, sort_by=key) if count else []
@@ -363,6 +358,7 @@ class SparkDelta(DeltaRs):
             file_bytes=TARGET_FILE_BYTES,
             file_rows=FILE_ROWS_MAX,
             indexed=_indexed(schema, key) if opened is None else indexed_columns(opened),
+            small_bytes=SMALL_BYTES,
         )
         return replace(files, file_rows=file_rows(files.target(), ranges)) if ranges else files
 

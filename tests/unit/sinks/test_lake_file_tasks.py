@@ -13,6 +13,7 @@ import pytest
 
 from cdc.errors import InvariantError, LakeDamaged
 from sinks.warehouse.delta.key_ranges import FileRange
+from sinks.warehouse.delta.table_files import SMALL_BYTES
 from sinks.warehouse.distributed.file_tasks import (
     Report,
     TableFiles,
@@ -39,6 +40,7 @@ def table(folder: Path, rows: pa.Table, file_rows: int = 1000) -> TableFiles:
         file_bytes=1 << 20,
         file_rows=file_rows,
         indexed=32,
+        small_bytes=SMALL_BYTES,
     )
 
 
