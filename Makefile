@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # Every target is a command, none a file.
-.PHONY: quick-lane capture-lane slow-lane $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: lake-lane capture-lane fault-lane $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,10 +35,10 @@ demo-capture: setup ## the demo with capture only, under two minutes
 
 # Three lanes of about the same length, for two cores: a test on servers uses about half a core. If a tier fails, the
 # next tiers still run, so one run shows all failures.
-LANES := quick-lane capture-lane slow-lane
-quick-lane: TIERS := static unit fresh browser spark e2e
-capture-lane: TIERS := integration
-slow-lane: TIERS := faults contract property
+LANES := lake-lane capture-lane fault-lane
+lake-lane: TIERS := static unit spark
+capture-lane: TIERS := integration browser e2e
+fault-lane: TIERS := faults contract property fresh
 
 dev: setup ## run servers, a sample shop, capture, all sinks and the page until Ctrl-C
 	@$(BIN)/cdc dev
