@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from sinks.warehouse.lake.committer import Txn
 from sinks.warehouse.lake.location import Location
 from sinks.warehouse.views.frame_diff import FrameVersions
 from sinks.warehouse.views.version_diff import Pin
+from sinks.warehouse.views.view_keys import check_stored_key
 from tests.fixtures.lake.running_lake import COMMITTER
 from tests.spark.test_kept_views import (  # noqa: F401 - they run here again
     test_every_view_is_what_its_query_gives_after_each_cut,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLE = "views/v/g1"
+KEYED = pa.schema([("rows", pa.int64()), ("k0", pa.string())])
 KINDS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(10, 2))])
 
 
@@ -81,3 +84,23 @@ def test_a_value_that_a_topic_cannot_have_refuses_the_view_before_a_difference_i
     with pytest.raises(ViewRefused, match="has a value that a topic cannot have"):
         next(versions.differences())
     versions.release()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([(1, "a"), (1, "b"), (2, "a")], ""),
+        ([], ""),
+        ([(1, "a"), (1, "a"), (2, "b")], "3 rows have 2 keys"),
+        ([(1, None), (1, None), (2, "b")], "k0 is null in 2 rows"),
+    ],
+)
+def test_executors_refuse_a_key_that_is_null_or_not_unique(
+    spark: SparkSession, tmp_path: Path, rows: list[tuple[int, str | None]], said: str
+) -> None:
+    """The key has names of our own columns, in the other order."""
+    table = pa.table({"rows": [one for one, _ in rows], "k0": [two for _, two in rows]}, schema=KEYED)
+    pin = Pin(TABLE, DeltaRs(tmp_path).overwrite(TABLE, table, base=None, txn=Txn("v", 1)))
+
+    with nullcontext() if not said else pytest.raises(ViewRefused, match=said):
+        check_stored_key(spark, Location.of(tmp_path), "v", pin, ["k0", "rows"])

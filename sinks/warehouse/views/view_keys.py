@@ -73,11 +73,13 @@ def _check(view: str, rows: HeldRows, key: Sequence[str]) -> None:
 
 def _check_frame(view: str, rows: DataFrame, names: Sequence[str]) -> None:
     """As `view_records.check_key`, in the executors."""
-    columns = [quoted(name) for name in names]
-    nulls = [fn.count_if(fn.col(column).isNull()).alias(f"n{index}") for index, column in enumerate(columns)]
-    found = rows.agg(fn.count("*").alias("rows"), *nulls).collect()[0]
-    distinct = rows.select(*columns).distinct().count()
-    check_counts(view, {name: found[f"n{index}"] for index, name in enumerate(names)}, found["rows"], distinct)
+    columns = [f"k{index}" for index in range(len(names))]
+    keys = rows.select(*(fn.col(quoted(name)).alias(column) for name, column in zip(names, columns, strict=True)))
+    groups = keys.groupBy(*columns).agg(fn.count("*").alias("rows"))
+    rows_if = [fn.lit(True), *(fn.col(column).isNull() for column in columns)]  # noqa: FBT003 - a value
+    sums = [fn.coalesce(fn.sum(fn.when(one, fn.col("rows"))), fn.lit(0)) for one in rows_if]
+    total, distinct, *nulls = groups.agg(sums[0], fn.count("*"), *sums[1:]).collect()[0]
+    check_counts(view, dict(zip(names, nulls, strict=True)), total, distinct)
 
 
 def _check_with_others(
