@@ -283,6 +283,8 @@ def _local_threads(master: str, cores: int) -> int:
 
 
 def _check_spark() -> None:
+    # Of pyspark's own import, wherever pandas is installed. Nothing here uses pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     try:
         import pyspark
     except ModuleNotFoundError as error:
