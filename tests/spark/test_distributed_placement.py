@@ -89,6 +89,24 @@ def test_more_changes_of_a_file_than_a_task_should_hold_are_searched_first(
     assert content(lake, three) == {2: "a", 3: "x2", 4: "y", 5: "z", 90: "new", 91: "new", 92: "new"}
 
 
+def test_rows_that_are_too_large_for_one_task_go_to_a_task_per_file(
+    quick: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(spark_delta, "ONE_TASK_CHANGES", 3)
+    monkeypatch.setattr(spark_delta, "in_one_task", lambda _rows, files, _task: asked.append(files.table))
+    lake = Framed(quick, str(tmp_path))
+    one = lake.merge(T, batch({1: "a", 2: "b"}), ["k"], base=None, txn=txn(1))
+    two = lake.merge(T, batch({1: None, 2: "c", 3: "d"}), ["k"], base=one, txn=txn(2))
+    three = lake.replace_keys(T, kv({3: ""}).select(["k"]), kv({3: "e"}), base=two, txn=txn(3))
+    first = lake.close_and_append(H, closing(1, 1), versions_rows((1, "a", 1, None)), ["k"], base=None, txn=txn(1))
+    last = lake.close_and_append(H, closing(2, 1), versions_rows((1, "b", 2, None)), ["k"], base=first, txn=txn(2))
+
+    assert content(lake, three) == {2: "c", 3: "e"}
+    assert history(lake, last) == [(1, "a", 1, 2), (1, "b", 2, None)]
+    assert asked == [T, T, T, H, H]
+
+
 @pytest.mark.parametrize("small_bytes", [0, SMALL_BYTES])
 def test_any_cuts_leave_the_rows_of_a_dict_and_the_versions_of_a_list(
     quick: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bytes: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -55,10 +54,11 @@ def per_file(frame: DataFrame, files: TableFiles, ranges: Mapping[int, FileRange
     }
 
 
-def in_one_task(frame: DataFrame, files: TableFiles, task: NewTask) -> Report:
-    """Run a task once with all rows of a frame of `ROW`, which are few. Nothing is shuffled."""
-    reports = _reports(frame.coalesce(1), files, task, sys.maxsize)
-    return reports[0] if reports else Report()
+def in_one_task(frame: DataFrame, files: TableFiles, task: NewTask) -> Report | None:
+    """Run a task once with all rows of a frame of `ROW`, which are few. None if they are too large for that."""
+    reports = _reports(frame.coalesce(1), files, task, None)
+    report = reports[0] if reports else Report()
+    return report if report.left is None else None
 
 
 def new_files(
@@ -88,7 +88,7 @@ def written_files(frame: DataFrame, files: TableFiles, task: NewTask) -> list[Re
     return _reports(frame, files, task, files.file_rows * _HELD_FILES)
 
 
-def _reports(frame: DataFrame, files: TableFiles, task: NewTask, rows_max: int) -> list[Report]:
+def _reports(frame: DataFrame, files: TableFiles, task: NewTask, rows_max: int | None) -> list[Report]:
     table = files.table
 
     def run(parts: Iterator[pa.Array]) -> Iterator[pa.Array]:

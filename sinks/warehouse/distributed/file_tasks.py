@@ -39,6 +39,8 @@ from sinks.warehouse.spark.arrow_tasks import table_of_structs
 
 KEY: Final = "key"
 NEW: Final = "new"
+HELD_BYTES_MAX: Final = 1 << 30
+"""Rows that a task holds; a column of text that is in one piece has at most twice as much."""
 _PROBLEMS: Final = {one.__name__: one for one in (InvariantError, LakeDamaged, LakeUnready, SinkUnfit)}
 
 
@@ -71,8 +73,8 @@ class Report(msgspec.Struct, frozen=True):
         added: the files it wrote.
         removed: the files that these replace, if the task chose them itself.
         columns: whose values changed; None if rows were added or deleted.
-        left: number of new rows that the task did not write, because the file has none of the keys and is not small; it
-            is unchanged then. None if it was rewritten.
+        left: number of new rows that the task did not write, because the file has none of the keys and is not small, or
+            of all rows, because they are too large for one task; nothing was written then. Else None.
         problem: class and message of an error that a repetition of the task does not remove; empty if there is none.
     """
 
@@ -248,22 +250,30 @@ def reported(table: str, task: Callable[[pa.Table], Report], rows: pa.StructArra
 
 
 def reported_parts(
-    table: str, task: Callable[[pa.Table], Report], parts: Iterable[pa.StructArray], rows_max: int
+    table: str, task: Callable[[pa.Table], Report], parts: Iterable[pa.StructArray], rows_max: int | None
 ) -> Iterator[pa.Array]:
-    """Run a task on rows of one partition, `rows_max` at a time. Yields as many values as rows: reports, then nulls."""
+    """Run a task on rows of one partition. Yields as many values as rows: reports, then nulls.
+
+    It gets `rows_max` rows at a time, fewer of large ones. None is for all rows at once: if they are too large for
+    that, it does not run, and the report has their number in `left`.
+    """
     held: list[pa.StructArray] = []
     reports: list[str] = []
-    owed = 0
+    owed = rows = size = 0
     for part in parts:
         if owed:
             yield pa.nulls(owed, pa.string())
-        owed = len(part)
+        owed, rows, size = len(part), rows + len(part), size + part.nbytes
         held.append(part)
-        if sum(map(len, held)) >= rows_max:
-            reports.append(reported(table, task, pa.concat_arrays(held)))
+        if rows_max is None and size > HELD_BYTES_MAX:
             held = []
+        elif rows_max is not None and (rows >= rows_max or size >= HELD_BYTES_MAX):
+            reports.append(reported(table, task, pa.concat_arrays(held)))
+            held, rows, size = [], 0, 0
     if any(map(len, held)):
         reports.append(reported(table, task, pa.concat_arrays(held)))
+    elif rows:
+        reports.append(msgspec.json.encode(Report(left=rows)).decode())
     if owed:
         text = f"[{','.join(reports)}]"
         yield pa.concat_arrays([pa.array([text], pa.string()), pa.nulls(owed - 1, pa.string())])

@@ -207,8 +207,9 @@ class SparkDelta(DeltaRs):
         files = self._files(table, columns_of(opened), key, opened, ranges)
         if fits_one_task(keys.limit + rows.limit, files, ranges):
             report = in_one_task(_parts(keys.rows, rows.rows), files, partial(replace_table, ranges=ranges))
-            commit_actions(opened, _actions(report, ranges), properties)
-            return
+            if report is not None:
+                commit_actions(opened, _actions(report, ranges), properties)
+                return
         done, added = replaced_rows(self._spark, opened, files, ranges, keys.rows, rows.rows)
         actions = [removed(ranges[number]) for number in done]
         commit_actions(opened, [*actions, *_adds(done.values()), *_adds(added)], properties)
@@ -228,9 +229,10 @@ class SparkDelta(DeltaRs):
         files = self._files(table, schema, key, opened, ranges)
         if fits_one_task(changes.limit, files, ranges):
             report = in_one_task(_in_row(rows), files, partial(merge_table, ranges=ranges))
-            note_columns(properties, report.columns)
-            self._commit_new(table, schema, key, opened, _actions(report, ranges), properties)
-            return
+            if report is not None:
+                note_columns(properties, report.columns)
+                self._commit_new(table, schema, key, opened, _actions(report, ranges), properties)
+                return
         if opened is None or row_count(opened) == 0:
             count = live.count()
             reports = new_files(_in_row(live), files, write_new, rows=count, sort_by=key) if count else []
@@ -273,9 +275,10 @@ class SparkDelta(DeltaRs):
             adds_columns(table, opened, _schema(closes).empty_table())
         if fits_one_task(ends.limit + versions.limit, files, ranges):
             report = in_one_task(_parts(closes, rows), files, partial(close_table, ranges=ranges))
-            actions = _actions(report, ranges, {OPEN: "true"})
-            self._commit_new(table, _with_open(schema), key, opened, actions, properties, partition_by=(OPEN,))
-            return
+            if report is not None:
+                actions = _actions(report, ranges, {OPEN: "true"})
+                self._commit_new(table, _with_open(schema), key, opened, actions, properties, partition_by=(OPEN,))
+                return
         if opened is None:
             count = rows.count()
             new = new_files(_in_row(rows), files, write_versions, rows=count, sort_by=key) if count else []
