@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as fn
 
-from sinks.warehouse.delta.table_files import FILE_ROWS_MAX
 from sinks.warehouse.distributed.executor_jobs import AT, ROW, new_files, per_file
 from sinks.warehouse.distributed.file_tasks import KEY, NEW, Report, TableFiles, replace_file, write_new
+from sinks.warehouse.distributed.placement import taking_new
 from sinks.warehouse.distributed.row_files import HOME, located, with_homes
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.spark.held_rows import kept
@@ -79,11 +79,7 @@ def _written(
     matching = {row[AT] for row in found.where(fn.col(AT).isNotNull()).select(AT).distinct().collect()}
     is_fresh = fn.col(_FIRST).isNull()
     counts = {row[HOME]: row["count"] for row in placed.where(is_fresh).groupBy(HOME).count().collect()}
-    housed = {
-        home
-        for home, count in counts.items()
-        if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < files.small_bytes)
-    }
+    housed = taking_new(counts, matching, files, ranges)
     stays = fn.coalesce(~is_fresh | fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
     gone = _parts(found.where(fn.col(AT).isNotNull()), key=fn.col(ROW), at=AT)
     new_keys = homes.where(is_fresh & fn.col(HOME).isin(sorted(housed))) if housed else None

@@ -18,7 +18,7 @@ from sinks.warehouse.distributed.row_files import HOME, are_apart, by_range, loc
 from sinks.warehouse.spark.held_rows import kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -93,11 +93,7 @@ def rewritten(
     """
     matching = {at for at, _ in placed.counts if at is not None}
     fresh = {home: count for (at, home), count in placed.counts.items() if at is None}
-    housed = {
-        home
-        for home, count in fresh.items()
-        if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < files.small_bytes)
-    }
+    housed = taking_new(fresh, matching, files, ranges)
     is_housed = fn.coalesce(fn.col(HOME).isin(sorted(housed)), fn.lit(0).cast("boolean"))
     here = placed.rows.where(fn.col(AT).isNotNull() | is_housed).select(ROW, fn.coalesce(AT, HOME).alias(AT))
     targets = {number: ranges[number] for number in matching | housed}
@@ -109,6 +105,24 @@ def rewritten(
     done = {number: report for number, report in reports.items() if report.left is None}
     count = sum(count for home, count in fresh.items() if home not in housed)
     return Rewritten(done, rest, count + sum(left.values()))
+
+
+def taking_new(
+    fresh: Mapping[int | None, int], matching: Collection[int], files: TableFiles, ranges: Sequence[FileRange]
+) -> set[int]:
+    """Return the files that take the new rows of their range: not too many, and the file is rewritten or is small.
+
+    Args:
+        fresh: number of new rows by file, None for those of no file.
+        matching: the files that are rewritten anyway.
+        files: the table.
+        ranges: its files.
+    """
+    return {
+        home
+        for home, count in fresh.items()
+        if home is not None and count <= FILE_ROWS_MAX and (home in matching or ranges[home].size < files.small_bytes)
+    }
 
 
 def _counts(found: DataFrame) -> Counter[tuple[int | None, int | None]]:
