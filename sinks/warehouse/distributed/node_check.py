@@ -14,7 +14,7 @@ from sinks.warehouse.spark.spark_errors import translating_spark_errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TASKS: Final = "sinks.warehouse.distributed.file_tasks"
+_TASKS: Final = ("sinks.warehouse.distributed.file_tasks", "sinks.warehouse.distributed.row_files")
 
 
 def check_nodes(spark: SparkSession) -> None:
@@ -39,7 +39,8 @@ def _node(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
     """Return host, release, and what is missing; runs in an executor."""
     missing = ""
     try:
-        importlib.import_module(_TASKS)
+        for tasks in _TASKS:
+            importlib.import_module(tasks)
     except ImportError as error:
         missing = str(error)
     yield socket.gethostname(), __version__, missing

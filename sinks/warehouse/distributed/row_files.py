@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.compute import search_sorted  # new in 26: the check of the nodes imports this module
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
@@ -114,7 +115,7 @@ def with_homes(rows: DataFrame, key: Sequence[str], files: Sequence[FileRange], 
 
 def _homes(begins: pa.Array, keys: pa.Array) -> pa.Array:
     """Return, for each key, how many of the sorted ranges begin at or before it."""
-    return pc.search_sorted(begins, keys, side="right").cast(pa.int32())
+    return search_sorted(begins, keys, side="right").cast(pa.int32())
 
 
 def asked_files(rows: DataFrame, key: Sequence[str], opened: DeltaTable, files: Sequence[FileRange]) -> list[int]:
