@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 from sinks.warehouse.delta.table_files import FILE_ROWS_MAX
 from sinks.warehouse.distributed.executor_jobs import AT, ROW, per_file
 from sinks.warehouse.distributed.row_files import HOME, are_apart, by_range, located, with_homes
-from sinks.warehouse.spark.held_rows import kept
+from sinks.warehouse.spark.held_rows import freed_on_error, kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -69,14 +69,12 @@ def placed(
     """
     kind = files.schema.field(files.key[0]).type
     if are_apart(ranges, kind):
-        found, free = kept(parts(by_range(rows, files.key, ranges)))
-        counts = _counts(found)
-        if max((sum(_of(counts, at)) for at in range(len(ranges))), default=0) <= CHANGES_MAX:
-            return Placed(found, counts, free)
-        free()
+        found = _counted(parts(by_range(rows, files.key, ranges)))
+        if max((sum(_of(found.counts, at)) for at in range(len(ranges))), default=0) <= CHANGES_MAX:
+            return found
+        found.free()
     joined = located(spark, files.location, files.table, opened, rows, files.key, ranges)
-    found, free = kept(parts(with_homes(joined, files.key, ranges, kind)))
-    return Placed(found, _counts(found), free)
+    return _counted(parts(with_homes(joined, files.key, ranges, kind)))
 
 
 def rewritten(
@@ -125,11 +123,13 @@ def taking_new(
     }
 
 
-def _counts(found: DataFrame) -> Counter[tuple[int | None, int | None]]:
-    """Return how many rows change each file, and how many new ones belong to the range of each."""
+def _counted(changes: DataFrame) -> Placed:
+    """Count how many rows change each file, and how many new ones belong to the range of each."""
+    found, free = kept(changes)
     home = fn.when(fn.col(AT).isNull(), fn.col(HOME)).alias(HOME)
-    rows = found.select(AT, home).groupBy(AT, HOME).count().collect()
-    return Counter({(row[AT], row[HOME]): row["count"] for row in rows})
+    with freed_on_error(free):
+        rows = found.select(AT, home).groupBy(AT, HOME).count().collect()
+    return Placed(found, Counter({(row[AT], row[HOME]): row["count"] for row in rows}), free)
 
 
 def _of(counts: Counter[tuple[int | None, int | None]], number: int) -> list[int]:

@@ -21,7 +21,7 @@ from sinks.warehouse.log.lake_columns import HISTORY_COLUMNS, MIRROR_COLUMNS, La
 from sinks.warehouse.log.span_batch import UNFIT, judge
 from sinks.warehouse.log.table_outputs import BEGINS, FOR_OTHERS
 from sinks.warehouse.spark.frames import frame_of_rows
-from sinks.warehouse.spark.held_rows import kept
+from sinks.warehouse.spark.held_rows import freed_on_error, kept
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -122,7 +122,8 @@ class FrameRows:
         held, free = kept(frame)
         named = fn.array_distinct(fn.flatten(fn.collect_set("_unchanged"))).alias("unchanged")
         found = held.groupBy("_partition").agg(fn.count("*").alias("count"), fn.max(UNFIT).alias("worst"), named)
-        parts = found.collect()
+        with freed_on_error(free):
+            parts = found.collect()
         worst = [row["worst"] for row in parts if row["worst"] is not None]
         unchanged = frozenset(name for row in parts for name in row["unchanged"] or ())
         return cls(held, {row["_partition"]: row["count"] for row in parts}, max(worst, default=None), unchanged, free)
@@ -136,7 +137,8 @@ class FrameRows:
     def of_events(cls, frame: DataFrame) -> FrameRows:
         """Compute and persist rows of an archive of outbox events: only `frame` and `counts` have a meaning."""
         held, free = kept(frame)
-        counts = {row["_partition"]: row["count"] for row in held.groupBy("_partition").count().collect()}
+        with freed_on_error(free):
+            counts = {row["_partition"]: row["count"] for row in held.groupBy("_partition").count().collect()}
         return cls(held, counts, None, frozenset(), free)
 
     def release(self) -> None:

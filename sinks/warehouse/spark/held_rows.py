@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 from sinks.warehouse.lake.committer import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +29,19 @@ def kept(frame: DataFrame) -> tuple[DataFrame, Callable[[], object]]:
     would grow with each of them. Lost rows are computed again, unlike those of a checkpoint.
     """
     held = frame.persist()
-    return _leaf(held.select("*"), held.sparkSession), held.unpersist
+    with freed_on_error(held.unpersist):
+        rows = _leaf(held.select("*"), held.sparkSession)  # adaptive execution may compute the rows here
+    return rows, held.unpersist
+
+
+@contextmanager
+def freed_on_error(free: Callable[[], object]) -> Iterator[None]:
+    """Free rows if the block fails: the session outlives an outage, and Spark keeps persisted rows as long."""
+    try:
+        yield
+    except BaseException:
+        free()
+        raise
 
 
 def _leaf(frame: DataFrame, spark: SparkSession) -> DataFrame:
@@ -61,7 +74,9 @@ class HeldRows:
         if not in_frames:
             return cls.of_table(frame.toArrow())
         rows, free = kept(frame)
-        return cls(rows, rows.count(), free)
+        with freed_on_error(free):
+            count = rows.count()
+        return cls(rows, count, free)
 
     @classmethod
     def of_table(cls, rows: pa.Table) -> HeldRows:
