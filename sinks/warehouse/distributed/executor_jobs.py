@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     FileTask: TypeAlias = Callable[[TableFiles, FileRange, pa.Table], Report]
     NewTask: TypeAlias = Callable[[TableFiles, pa.Table], Report]
+    TableTask: TypeAlias = Callable[[Sequence[FileRange], TableFiles, pa.Table], Report]
 
 ROW: Final = "row"
 """Column with a table's row as a struct, so that no name of a table can collide with one of ours."""

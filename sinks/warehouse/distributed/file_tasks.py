@@ -198,14 +198,14 @@ def close_file(files: TableFiles, file: FileRange, parts: pa.Table) -> Report:
     )
 
 
-def merge_table(files: TableFiles, changes: pa.Table, *, ranges: Sequence[FileRange]) -> Report:
+def merge_table(ranges: Sequence[FileRange], files: TableFiles, changes: pa.Table) -> Report:
     """Merge all changes of a table, in whichever files have their keys."""
     check_once(files.table, changes, files.key)
     found = rewrite(files.target(files=ranges), changes)
     return _report(found.actions, None if found.columns is None else tuple(sorted(found.columns)))
 
 
-def close_table(files: TableFiles, parts: pa.Table, *, ranges: Sequence[FileRange]) -> Report:
+def close_table(ranges: Sequence[FileRange], files: TableFiles, parts: pa.Table) -> Report:
     """Write all changes of a history; `parts` as of `close_file`, with closed rows in `NEW`, too."""
     closes, rows = _divided(parts)
     check_once(files.table, closes, files.key)
@@ -213,7 +213,7 @@ def close_table(files: TableFiles, parts: pa.Table, *, ranges: Sequence[FileRang
     return _report(rewrite_history(opens, files.target({OPEN: "false"}), closes, files.fitted(rows)))
 
 
-def replace_table(files: TableFiles, parts: pa.Table, *, ranges: Sequence[FileRange]) -> Report:
+def replace_table(ranges: Sequence[FileRange], files: TableFiles, parts: pa.Table) -> Report:
     """Replace all rows of some keys of a table; `parts` as of `replace_file`."""
     keys, rows = _divided(parts)
     return _report(replace(files.target(files=ranges), keys.cast(files.keys), files.fitted(rows)))

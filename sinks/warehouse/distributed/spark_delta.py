@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from sinks.warehouse.distributed.executor_jobs import TableTask
+
 ONE_TASK_CHANGES: Final = 3
 """Changes per rows of a file. With at most so many, one task writes all changes of a small table. More tasks take
 longer there: counting changes, distributing them and collecting the rest are a query each, of 0.3 s or more."""
@@ -205,11 +207,10 @@ class SparkDelta(DeltaRs):
         key = tuple(keys.rows.columns)
         ranges = ranges_of(opened, key[0])
         files = self._files(table, columns_of(opened), key, opened, ranges)
-        if fits_one_task(keys.limit + rows.limit, files, ranges):
-            report = in_one_task(_parts(keys.rows, rows.rows), files, partial(replace_table, ranges=ranges))
-            if report is not None:
-                commit_actions(opened, _actions(report, ranges), properties)
-                return
+        report = _by_one_task(_parts(keys.rows, rows.rows), keys.limit + rows.limit, files, ranges, replace_table)
+        if report is not None:
+            commit_actions(opened, _actions(report, ranges), properties)
+            return
         done, added = replaced_rows(self._spark, opened, files, ranges, keys.rows, rows.rows)
         actions = [removed(ranges[number]) for number in done]
         commit_actions(opened, [*actions, *_adds(done.values()), *_adds(added)], properties)
@@ -227,12 +228,11 @@ class SparkDelta(DeltaRs):
         schema = _schema(live)
         ranges = [] if opened is None else ranges_of(opened, key[0])
         files = self._files(table, schema, key, opened, ranges)
-        if fits_one_task(changes.limit, files, ranges):
-            report = in_one_task(_in_row(rows), files, partial(merge_table, ranges=ranges))
-            if report is not None:
-                note_columns(properties, report.columns)
-                self._commit_new(table, schema, key, opened, _actions(report, ranges), properties)
-                return
+        report = _by_one_task(_in_row(rows), changes.limit, files, ranges, merge_table)
+        if report is not None:
+            note_columns(properties, report.columns)
+            self._commit_new(table, schema, key, opened, _actions(report, ranges), properties)
+            return
         if opened is None or row_count(opened) == 0:
             count = live.count()
             reports = new_files(_in_row(live), files, write_new, rows=count, sort_by=key) if count else []
@@ -273,12 +273,11 @@ class SparkDelta(DeltaRs):
         files = self._files(table, schema, key, opened, ranges)
         if opened is not None:
             adds_columns(table, opened, _schema(closes).empty_table())
-        if fits_one_task(ends.limit + versions.limit, files, ranges):
-            report = in_one_task(_parts(closes, rows), files, partial(close_table, ranges=ranges))
-            if report is not None:
-                actions = _actions(report, ranges, {OPEN: "true"})
-                self._commit_new(table, _with_open(schema), key, opened, actions, properties, partition_by=(OPEN,))
-                return
+        report = _by_one_task(_parts(closes, rows), ends.limit + versions.limit, files, ranges, close_table)
+        if report is not None:
+            actions = _actions(report, ranges, {OPEN: "true"})
+            self._commit_new(table, _with_open(schema), key, opened, actions, properties, partition_by=(OPEN,))
+            return
         if opened is None:
             count = rows.count()
             new = new_files(_in_row(rows), files, write_versions, rows=count, sort_by=key) if count else []
@@ -407,9 +406,21 @@ def _replace_all(opened: DeltaTable, schema: pa.Schema, actions: list[AddAction]
     )
 
 
-def fits_one_task(count: int, files: TableFiles, ranges: Sequence[FileRange]) -> bool:
-    """Whether one task can write all changes of a table: it holds them in memory and may rewrite every file."""
-    return count <= ONE_TASK_CHANGES * files.file_rows and sum(file.size for file in ranges) <= ONE_TASK_BYTES
+def _by_one_task(
+    rows: DataFrame, count: int, files: TableFiles, ranges: Sequence[FileRange], task: TableTask
+) -> Report | None:
+    """Write all changes of a table in one task, if they are few enough to hold and its files small enough to rewrite.
+
+    Args:
+        rows: `ROW`.
+        count: at most so many rows.
+        files: the table.
+        ranges: its files.
+        task: gets all rows and all files.
+    """
+    if count > ONE_TASK_CHANGES * files.file_rows or sum(file.size for file in ranges) > ONE_TASK_BYTES:
+        return None
+    return in_one_task(rows, files, partial(task, ranges))
 
 
 def _actions(report: Report, ranges: Sequence[FileRange], partition: dict[str, str] | None = None) -> list[Action]:

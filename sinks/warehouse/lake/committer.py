@@ -107,7 +107,7 @@ class TableReads(Protocol):
 
 
 class TableWrites(Protocol):
-    """Commits to tables. One writer per lake; not thread-safe.
+    """Commits to tables. One writer per lake; several threads may write, each another table.
 
     Each method makes at most one commit, which carries `txn`, and returns the version that holds it. If a merge adds
     columns, a commit that only does this precedes it. `base` is the version that the manifest names, None for a table
