@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sinks.warehouse.delta.table_files import SMALL_BYTES
-from sinks.warehouse.distributed import placement, row_files, spark_delta
+from sinks.warehouse.distributed import executor_jobs, placement, row_files, spark_delta
 from tests.fixtures.lake.framed import Framed, spread
 from tests.fixtures.lake.lake_tables import H, T, batch, closing, content, history, kv, txn, versions_rows
 from tests.fixtures.servers.seed import seed
@@ -55,11 +55,11 @@ def test_files_that_do_not_overlap_are_chosen_by_the_log_alone(
     lake, joined = Framed(quick, str(tmp_path)), joins(monkeypatch)
     one = lake.append(T, kv({2: "a", 4: "b", 6: "c"}), base=None, txn=txn(1))
     two = lake.append(T, kv({10: "d", 12: "e"}), base=one, txn=txn(2))
-    three = lake.merge(
-        T, batch({1: "x", 4: "y", 5: "z", 6: None, 7: None, 8: "n", 99: "m"}), ["k"], base=two, txn=txn(3)
-    )
+    changes = {1: "x", 2: "f", 4: "y", 5: "z", 6: None, 7: None, 8: "n", 10: "g", 12: "h", 99: "m"}
+    three = lake.merge(T, batch(changes), ["k"], base=two, txn=txn(3))
 
-    assert content(lake, three) == {1: "x", 2: "a", 4: "y", 5: "z", 8: "n", 10: "d", 12: "e", 99: "m"}
+    left = {key: value for key, value in changes.items() if value is not None}
+    assert content(lake, three) == left
     assert joined == []
 
 
@@ -93,8 +93,16 @@ def test_rows_that_are_too_large_for_one_task_go_to_a_task_per_file(
     quick: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    real = executor_jobs.in_one_task
+
+    def in_one_task(rows: Any, files: Any, task: Any) -> Any:
+        found = real(rows, files, task)
+        asked.append("written" if found is not None else "refused")
+        return found
+
     monkeypatch.setattr(spark_delta, "ONE_TASK_CHANGES", 3)
-    monkeypatch.setattr(spark_delta, "in_one_task", lambda _rows, files, _task: asked.append(files.table))
+    monkeypatch.setattr(spark_delta, "in_one_task", in_one_task)
+    monkeypatch.setattr(executor_jobs, "HELD_BYTES_MAX", 1)
     lake = Framed(quick, str(tmp_path))
     one = lake.merge(T, batch({1: "a", 2: "b"}), ["k"], base=None, txn=txn(1))
     two = lake.merge(T, batch({1: None, 2: "c", 3: "d"}), ["k"], base=one, txn=txn(2))
@@ -104,7 +112,7 @@ def test_rows_that_are_too_large_for_one_task_go_to_a_task_per_file(
 
     assert content(lake, three) == {2: "c", 3: "e"}
     assert history(lake, last) == [(1, "a", 1, 2), (1, "b", 2, None)]
-    assert asked == [T, T, T, H, H]
+    assert asked == ["refused"] * 5
 
 
 @pytest.mark.parametrize("small_bytes", [0, SMALL_BYTES])

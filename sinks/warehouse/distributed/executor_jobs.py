@@ -28,6 +28,8 @@ ROW: Final = "row"
 """Column with a table's row as a struct, so that no name of a table can collide with one of ours."""
 AT: Final = "at"
 """Column with the number of a file."""
+HELD_BYTES_MAX: Final = 1 << 30
+"""Rows that a task holds; a column of text that is in one piece has at most twice as much."""
 _HELD_FILES: Final = 4  # a task that writes new files holds at most this many files of rows
 _TASKS_MAX: Final = 2_000  # of one job; a task of more files takes one after the other
 
@@ -90,10 +92,10 @@ def written_files(frame: DataFrame, files: TableFiles, task: NewTask) -> list[Re
 
 
 def _reports(frame: DataFrame, files: TableFiles, task: NewTask, rows_max: int | None) -> list[Report]:
-    table = files.table
+    table, bytes_max = files.table, HELD_BYTES_MAX
 
     def run(parts: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        return reported_parts(table, partial(task, files), parts, rows_max)
+        return reported_parts(table, partial(task, files), parts, rows_max, bytes_max=bytes_max)
 
     written = frame.select(in_python(run, "string")(ROW).alias("reports"))
     texts = written.where(fn.col("reports").isNotNull()).toArrow()["reports"].to_pylist()

@@ -39,8 +39,6 @@ from sinks.warehouse.spark.arrow_tasks import table_of_structs
 
 KEY: Final = "key"
 NEW: Final = "new"
-HELD_BYTES_MAX: Final = 1 << 30
-"""Rows that a task holds; a column of text that is in one piece has at most twice as much."""
 _PROBLEMS: Final = {one.__name__: one for one in (InvariantError, LakeDamaged, LakeUnready, SinkUnfit)}
 
 
@@ -250,12 +248,17 @@ def reported(table: str, task: Callable[[pa.Table], Report], rows: pa.StructArra
 
 
 def reported_parts(
-    table: str, task: Callable[[pa.Table], Report], parts: Iterable[pa.StructArray], rows_max: int | None
+    table: str,
+    task: Callable[[pa.Table], Report],
+    parts: Iterable[pa.StructArray],
+    rows_max: int | None,
+    *,
+    bytes_max: int,
 ) -> Iterator[pa.Array]:
     """Run a task on rows of one partition. Yields as many values as rows: reports, then nulls.
 
-    It gets `rows_max` rows at a time, fewer of large ones. None is for all rows at once: if they are too large for
-    that, it does not run, and the report has their number in `left`.
+    It gets `rows_max` rows at a time, or fewer that have about `bytes_max`. None is for all rows at once: if they have
+    more bytes, it does not run, and the report has their number in `left`.
     """
     held: list[pa.StructArray] = []
     reports: list[str] = []
@@ -265,9 +268,9 @@ def reported_parts(
             yield pa.nulls(owed, pa.string())
         owed, rows, size = len(part), rows + len(part), size + part.nbytes
         held.append(part)
-        if rows_max is None and size > HELD_BYTES_MAX:
+        if rows_max is None and size > bytes_max:
             held = []
-        elif rows_max is not None and (rows >= rows_max or size >= HELD_BYTES_MAX):
+        elif rows_max is not None and (rows >= rows_max or size >= bytes_max):
             reports.append(reported(table, task, pa.concat_arrays(held)))
             held, rows, size = [], 0, 0
     if any(map(len, held)):

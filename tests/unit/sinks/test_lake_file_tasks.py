@@ -124,7 +124,7 @@ def test_rows_of_a_partition_are_written_in_files_of_bounded_size_and_reported_o
     files = table(tmp_path, kv({}), file_rows=10)
     parts = [kv(dict.fromkeys(range(at, at + 25), "x")).to_struct_array().combine_chunks() for at in range(0, 100, 25)]
 
-    answers = list(reported_parts("t", partial(write_new, files), iter(parts), 10))
+    answers = list(reported_parts("t", partial(write_new, files), iter(parts), 10, bytes_max=1 << 20))
 
     assert [len(one) for one in answers] == [25] * 4
     (text,) = [value for one in answers for value in one.to_pylist() if value is not None]
@@ -133,15 +133,13 @@ def test_rows_of_a_partition_are_written_in_files_of_bounded_size_and_reported_o
     assert max(len(found(files, Report((added,)))) for one in reports for added in one.added) <= 15
 
 
-def test_large_rows_are_held_up_to_a_number_of_bytes_and_refused_by_a_task_that_needs_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_rows_are_held_up_to_a_number_of_bytes_and_refused_by_a_task_that_needs_all(tmp_path: Path) -> None:
     files = table(tmp_path, kv({}))
     parts = [kv(dict.fromkeys(range(at, at + 5), "x" * 100)).to_struct_array().combine_chunks() for at in (0, 5, 10)]
-    monkeypatch.setattr("sinks.warehouse.distributed.file_tasks.HELD_BYTES_MAX", 2 * parts[0].nbytes)
+    bytes_max = 2 * parts[0].nbytes
 
     def reports(rows_max: int | None) -> list[Report]:
-        answers = list(reported_parts("t", partial(write_new, files), iter(parts), rows_max))
+        answers = list(reported_parts("t", partial(write_new, files), iter(parts), rows_max, bytes_max=bytes_max))
         assert [len(one) for one in answers] == [5] * len(parts)
         (text,) = [value for one in answers for value in one.to_pylist() if value is not None]
         return msgspec.json.decode(text, type=list[Report])

@@ -13,22 +13,24 @@ WITHIN_S = 20.0
 
 
 def test_as_many_tables_run_at_once_as_are_allowed_and_no_more() -> None:
-    lock, most, running = threading.Lock(), [0], [0]
-    both = threading.Barrier(2)
+    begun, go = threading.Semaphore(0), threading.Event()
 
     def task() -> None:
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        both.wait(WITHIN_S)  # never passed by one alone
-        with lock:
-            running[0] -= 1
+        begun.release()
+        go.wait(WITHIN_S)
 
-    with TablesAtOnce(2) as tables:
-        for _ in range(8):
-            tables.do(task)
+    def write() -> None:
+        with TablesAtOnce(2) as tables:
+            for _ in range(8):
+                tables.do(task)
 
-    assert (most, running) == ([2], [0])
+    writing = threading.Thread(target=write)
+    writing.start()
+    assert all(begun.acquire(timeout=WITHIN_S) for _ in range(2))
+    assert not begun.acquire(timeout=0.3), "a third one began"
+    go.set()
+    writing.join(WITHIN_S)
+    assert all(begun.acquire(blocking=False) for _ in range(6))
 
 
 def test_one_at_a_time_runs_in_the_thread_that_asks() -> None:
