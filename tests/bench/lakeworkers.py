@@ -40,11 +40,12 @@ def _costs(cluster: SparkCluster, folder: Path, rows: int) -> list[dict[str, flo
     try:
         lake, bases = SparkDelta(spark, folder / "lake"), dict[str, int]()
         for cut, span in enumerate(cuts(rows, _WARM), start=1):
-            driver, executors, began_s = cpu_s(os.getpid()), _executors(cluster), time.monotonic()
+            before, executors_before, began_s = cpu_s(os.getpid()), _executors(cluster), time.monotonic()
             one_cut(spark, folder / "lake", lake, cut, bases, span, views=False)
-            cost = {"driver": cpu_s(os.getpid()) - driver, "executors": _executors(cluster) - executors}
-            us = (cost["driver"] + cost["executors"]) * 1e6 / span[1]
-            found.append({"rows": span[1], "seconds": time.monotonic() - began_s, **cost, "us_per_row": us})
+            # The workers are children of this process.
+            whole, executors = cpu_s(os.getpid()) - before, _executors(cluster) - executors_before
+            cost = {"driver": whole - executors, "executors": executors, "us_per_row": whole * 1e6 / span[1]}
+            found.append({"rows": span[1], "seconds": time.monotonic() - began_s, **cost})
     finally:
         close_session(spark)
     return [{name: round(value, 2) for name, value in one.items()} for one in found[-2:]]
