@@ -114,17 +114,17 @@ def test_chunk_that_is_cancelled_is_read_in_smaller_pieces_and_leaves_no_gap(cap
         " and datname = current_database() and application_name = 'cdc snapshot-1' and query ilike 'copy%'"
     )
 
-    def some_cancelled() -> bool:
+    def a_part_cancelled() -> bool:
+        """A busy server runs a query for a while after it was cancelled, so the whole table may be seen repeatedly."""
         found = (_BLOCKS.search(query) for (query,) in capture.query(cancel))
         ranges.extend(one.groups() for one in found if one)
-        return len(ranges) > 2
+        return bool(ranges) and ranges[-1][1] is not None
 
     with racing(capture.dsn, seed(), writers=2):
         daemon = capture.running(whole)
-        until(some_cancelled, "some are cancelled", every_s=0)
+        until(a_part_cancelled, "the whole table and a part of it are cancelled", every_s=0)
         complete(capture, daemon, "public.t")
     log = capture.settled(daemon)
 
     assert ranges[0] == ("0", None), "the whole table at first"
-    assert ranges[-1][1] is not None, "then a part of it"
     assert not differences(capture, log, "t").any
