@@ -93,7 +93,7 @@ def up(
     """
     options = {
         "postgres": ServerOptions(pg_port, _settings(pg_set, "--pg-set"), fast_start, version=pg_version),
-        "kafka": ServerOptions(kafka_port, _settings(kafka_set, "--kafka-set"), fast_start, kafka_heap),
+        "kafka": ServerOptions(kafka_port, _settings(kafka_set, "--kafka-set"), fast_start, heap=kafka_heap),
         "registry": ServerOptions(registry_port, fast_start=fast_start),
         "opensearch": ServerOptions(opensearch_port, fast_start=fast_start),
         "valkey": ServerOptions(valkey_port, fast_start=fast_start),

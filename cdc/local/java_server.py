@@ -8,7 +8,7 @@ import signal
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from cdc.artifacts.java import Java
 from cdc.artifacts.lock_file import Artifact, parse_lock, version_of
@@ -17,6 +17,8 @@ from cdc.errors import LocalError, LocalStopped
 from cdc.local.class_archives import ClassArchives
 from cdc.local.local_server import LocalServer, ServerOptions, StopMode
 from cdc.local.process import Launch
+
+_SHORT_PAUSES: Final = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
 
 
 class JavaServer(LocalServer):
@@ -75,7 +77,7 @@ class JavaServer(LocalServer):
     def _jvm_options(self) -> list[str]:
         # With the first compiler alone, a server is ready sooner, but stays slower.
         return [
-            "-XX:+UseSerialGC",
+            *(_SHORT_PAUSES if self.options.short_pauses else ["-XX:+UseSerialGC"]),
             "-XX:-UsePerfData",
             *(["-XX:TieredStopAtLevel=1"] if self.options.fast_start else []),
         ]

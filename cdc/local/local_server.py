@@ -33,6 +33,7 @@ class ServerOptions:
         port: port for clients; None keeps the last port, or chooses a free one.
         settings: the server's own settings by name; they override ours.
         fast_start: for tests: ready sooner, but slower under load. It does not change durability.
+        short_pauses: for measurements: collect garbage as Kafka's own scripts do, which needs more memory.
         heap: memory of a Java server as the JVM writes it ("512m"); None: the server's default. Others ignore it.
         version: major version of PostgreSQL ("16"); None: that of the data, else the default. Others ignore it.
     """
@@ -40,6 +41,7 @@ class ServerOptions:
     port: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     fast_start: bool = False
+    short_pauses: bool = False
     heap: str | None = None
     version: str | None = None
 

@@ -42,7 +42,7 @@ _SERVERS = {
     "postgres": ServerOptions(
         settings={"max_wal_size": "8GB", "shared_buffers": "256MB", "max_replication_slots": "60"},
     ),
-    "kafka": ServerOptions(heap="1g"),
+    "kafka": ServerOptions(heap="1g", short_pauses=True),
 }
 
 

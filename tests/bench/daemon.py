@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -47,14 +48,15 @@ def safety(config: Path) -> dict[str, object]:
 class BenchDaemon:
     """`cdc run` on a configuration; use as a context manager."""
 
-    def __init__(self, config: Path, *, start_s: float = 120) -> None:
-        self._config, self._start_s = config, start_s
+    def __init__(self, config: Path, *, start_s: float = 120, program: Sequence[str] = ("cdc",)) -> None:
+        """`program`: the module that runs, and its arguments before those of `cdc`."""
+        self._config, self._start_s, self._program = config, start_s, program
         self._url = f"http://{load(config, {}).http.listen}/status"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         log = self._config.with_suffix(".log").open("ab")
-        command = [sys.executable, "-m", "cdc", "run", "-c", str(self._config)]
+        command = [sys.executable, "-m", *self._program, "run", "-c", str(self._config)]
         with log:
             self._process = subprocess.Popen(command, stderr=log, stdout=log)
         self.wait_for(lambda status: status["state"] in {"RUNNING", "CATCHING_UP"}, self._start_s)

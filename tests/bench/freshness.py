@@ -127,7 +127,8 @@ def _ages(config: Path, published: list[tuple[int, float]], seconds: int) -> lis
         before: dict[str, int] = {}
         for batch in reader.read({(topic, 0): low}, {(topic, 0): high}):
             for record in batch:
-                assert record[5] is not None
+                if record[5] is None:
+                    continue
                 cut = decode(record[5], Cut, topic)
                 counts = {at: count for at, (_, count, _) in cut.changed.items() if is_data(parse_partition(at)[0])}
                 found.append((record[3] / 1000, record[2], sum(counts[at] - before.get(at, 0) for at in counts)))
