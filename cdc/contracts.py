@@ -48,17 +48,28 @@ class ReplicationStream(Protocol):
 class Publisher(Protocol):
     """The only writer of the log. After any error it is unusable: the caller creates a new one and starts over.
 
-    A batch consists of one or more `write` calls, then `submit` and `settle`. Readers see all of it or nothing. One
-    batch at a time: nothing may be written between `submit` and `settle`.
+    A batch consists of one or more `write` calls, then `submit`, and later `settle`. Readers see all of it or nothing,
+    and batches in the order of `submit`. A few batches may be under way; nothing may be written unless `ready`.
     """
 
     @property
     def is_open(self) -> bool:
-        """Whether records were written that are not committed."""
+        """Whether records were written that are not submitted."""
 
     @property
     def retire_reason(self) -> str | None:
-        """Why this producer must not begin another transaction; None if it may. Set after an irregular commit."""
+        """Why the publisher must not begin another transaction; None if it may. Set after an irregular commit."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a batch may be written now: the one before is delivered, and not all producers are busy."""
+
+    @property
+    def full(self) -> bool:
+        """Whether all producers are busy, so that `settle` must come before the next batch."""
+
+    def wait_delivered(self) -> None:
+        """Wait until the last submitted batch is delivered. Raises as `settle`."""
 
     def write(self, buffers: Sequence[TopicBuffer], schemas: Sequence[SchemaRecord]) -> None:
         """Hand records to Kafka, schema records first, and empty the buffers. Begins a transaction if none is open."""
@@ -68,10 +79,10 @@ class Publisher(Protocol):
 
     @property
     def settling(self) -> bool:
-        """Whether the submitted commit is still under way, so that `settle` would wait."""
+        """Whether the oldest submitted commit is still under way, so that `settle` would wait."""
 
     def settle(self) -> None:
-        """Wait for the submitted commit. Returns only when the commit is *known*.
+        """Wait for the oldest submitted commit. Returns only when the commit is *known*.
 
         Raises OutcomeUnknown if it is not known, ProducerFenced if a newer producer took over.
         """
@@ -278,7 +289,10 @@ class SideWriter(Protocol):
         """Hand over its records; a commit up to `position` follows. Returns whether it put records into a buffer."""
 
     def written(self) -> None:
-        """What was handed over, if anything, is durable. May raise to end capture."""
+        """What the oldest `write` that was not reported yet handed over is durable. May raise to end capture.
+
+        Also called, without a `write`, for a commit that such writers have no part in.
+        """
 
 
 class DdlObserver(Protocol):

@@ -24,8 +24,8 @@ from cdc.patterns import matches
 from cdc.progress.record_format import decode
 from cdc.progress.restore import RecordReader
 
-SECTION_OFFSETS: Final = 4096
-"""Offsets of the index per section: a cut and its marker use two, so a section spans two full maps."""
+SECTION_OFFSETS: Final = 8192
+"""Offsets of the index per section, which has two full maps. A cut uses three: an empty record, its own, a marker."""
 READ_AGAIN_MAX: Final = 100  # findings of a section that are read again in detail; the others are reported by count
 _EARLIER: Final = 1000  # offsets before a finding that are searched for the original of a doubled record
 _POLL_S: Final = 0.2

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shlex
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -145,6 +146,7 @@ class DdlWatch:
         self._version = ""  # of the catalog that `_digests` are of
         self._changed: set[str] = set()
         self._scope_changed = True
+        self._writes: deque[bool] = deque()  # whether each commit under way has facts or findings
         self._refusal: TailraceError | None = None
         self._next_check_s = float("-inf")
         self.read_again: ReadAgain = _reads_nothing
@@ -216,7 +218,8 @@ class DdlWatch:
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
         """See `cdc.contracts.SideWriter.write`."""
         with self._lock:
-            if self._scope is None or not self.due():
+            self._writes.append(self._scope is not None and self.due())
+            if self._scope is None or not self._writes[-1]:
                 return False
             self._log.note(self._scope, {table: self._tables.get(table) for table in self._changed})
             self._changed.clear()
@@ -225,7 +228,9 @@ class DdlWatch:
 
     def written(self) -> None:
         """See `cdc.contracts.SideWriter.written`. Raises if the policy of a recorded finding is to stop."""
-        if self._refusal is not None and not self.due():
+        if self._writes:
+            self._writes.popleft()
+        if self._refusal is not None and not self.due() and not any(self._writes):
             raise self._refusal
 
     def _compare(self, catalog: Catalog, scope: CatalogScope, in_doubt: Collection[str]) -> None:

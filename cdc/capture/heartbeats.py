@@ -48,7 +48,7 @@ class Heartbeats:
         self._next_s = clock.monotonic_s()
         self._lock = threading.Lock()
         self._pending: deque[tuple[Lsn, float]] = deque(maxlen=_PENDING_MAX)
-        self._reaching = Lsn(0)
+        self._reaching: deque[Lsn] = deque()
 
     def paces(self, other: Callable[[float], None]) -> None:
         """Call `other` with each new interval, too."""
@@ -68,7 +68,7 @@ class Heartbeats:
 
     def write(self, position: StreamPosition) -> bool:
         """See `cdc.contracts.SideWriter.write`."""
-        self._reaching = position.end_lsn
+        self._reaching.append(position.end_lsn)
         if not self.due():
             return False
         self._next_s = self._clock.monotonic_s() + self._interval_s
@@ -84,9 +84,9 @@ class Heartbeats:
 
     def written(self) -> None:
         """See `cdc.contracts.SideWriter.written`."""
-        now_s = self._clock.monotonic_s()
+        now_s, reached = self._clock.monotonic_s(), self._reaching.popleft() if self._reaching else Lsn(0)
         with self._lock:
-            while self._pending and self._pending[0][0] <= self._reaching:
+            while self._pending and self._pending[0][0] <= reached:
                 self._observer.heartbeat_returned(now_s - self._pending.popleft()[1])
 
     def sent(self, lsn: Lsn, began_s: float) -> None:

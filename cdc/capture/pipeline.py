@@ -2,8 +2,8 @@
 
 One thread runs it; no other thread handles single rows. A batch ends as soon as nothing more is readable, so light load
 has low latency and heavy load has large batches. A batch ends at a boundary between source transactions, unless one
-transaction alone exceeds twice the limits. While Kafka commits a batch, the next one is read; it is written when the
-commit is known.
+transaction alone exceeds twice the limits. While Kafka takes a batch, the next one is read. It is written when all
+records before it are delivered, even if their commit is not known yet.
 
 The loop uses only the interfaces of `cdc.contracts`, so that the simulation runs this code.
 """
@@ -11,6 +11,7 @@ The loop uses only the interfaces of `cdc.contracts`, so that the simulation run
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -32,7 +33,7 @@ from cdc.contracts import (
     Stage,
     Transcoding,
 )
-from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceRefused, SourceUnreachable
+from cdc.errors import OutcomeUnknown, RegistryRefused, RowRefused, SourceError, SourceRefused, SourceUnreachable
 from cdc.lsn import Lsn
 from cdc.model.change_records import BatchStats, StreamPosition, TopicBuffer, Truncation
 from cdc.model.progress_record import SchemaRecord
@@ -45,6 +46,7 @@ _OPEN_MAX_S: Final = 5.0  # a Kafka transaction is open this long inside one of 
 # Rows of a snapshot arrive without pause. A batch that has changes beside them is committed after this long:
 _MIXED_AGE_S: Final = 0.02  # if Kafka is idle
 _MIXED_AGE_MAX_S: Final = 0.1  # if it is busy with the previous batch
+_KNOWN_S: Final = 0.002  # how often commits under way are asked for their outcome while nothing is readable
 _IDLE_PROGRESS_S: Final = 1.0  # progress for WAL of other tables is committed at most once a second
 _NOTHING: Final = BatchStats(0, 0, 0, 0)
 
@@ -94,7 +96,7 @@ class Pipeline:
         self._kafka_answered_s = parts.clock.monotonic_s()
         self._opened_s = 0.0
         self._durable = parts.assembler.position.end_lsn
-        self._submitted: tuple[BatchStats, StreamPosition, float] | None = None
+        self._submitted: deque[tuple[BatchStats, StreamPosition, float]] = deque()
 
     def run(self, stop: threading.Event) -> None:
         """Capture until `stop`. Publishes the complete transactions read so far before it returns."""
@@ -108,8 +110,7 @@ class Pipeline:
     def step(self) -> None:
         """Take what is readable now, or wait a moment; commit if there is a reason to."""
         parts, assembler = self._parts, self._parts.assembler
-        ready = (assembler.filled and not assembler.in_transaction) or self._may_join
-        frames = parts.stream.read(0.0 if ready or self._submitted else parts.snapshots.wait_s)
+        frames = self._read()
         rows_before, full = assembler.row_count, False
         at = 0
         while at < len(frames):
@@ -127,12 +128,29 @@ class Pipeline:
                 if not self._commit():
                     return
         self._join()
-        if not frames or not parts.publisher.settling:
-            self._finish()
+        self._take_known()
         quiet = not full and rows_before == assembler.row_count
         if quiet and not assembler.in_transaction:
+            if assembler.filled and not parts.publisher.ready:
+                self._make_room()
+                return  # what arrived meanwhile belongs to the same batch
             parts.observer.caught_up()
         self._settle(quiet=quiet)
+
+    def _read(self) -> list[bytes]:
+        """Read the stream. If it is broken, the commits under way say first whether another process has taken over."""
+        try:
+            return self._parts.stream.read(self._wait_s)
+        except SourceError:
+            self._finish()
+            raise
+
+    @property
+    def _wait_s(self) -> float:
+        """How long to wait for the stream: not at all if something can be done without it."""
+        if (self._parts.assembler.filled and not self._parts.assembler.in_transaction) or self._may_join:
+            return 0.0
+        return min(_KNOWN_S, self._parts.snapshots.wait_s) if self._submitted else self._parts.snapshots.wait_s
 
     def _feed(self, frames: list[bytes], at: int) -> tuple[int, Stop | None]:
         """Feed on. If a row is refused, publish everything before it first, so that a restart begins at that row."""
@@ -178,7 +196,7 @@ class Pipeline:
     @property
     def _age_max_s(self) -> float:
         parts, mixed = self._parts, self._copied and self._parts.assembler.transaction_count > 0
-        soon_s = _MIXED_AGE_MAX_S if parts.publisher.settling else _MIXED_AGE_S
+        soon_s = _MIXED_AGE_S if parts.publisher.ready else _MIXED_AGE_MAX_S
         return min(soon_s, parts.batch_age_max_s) if mixed else parts.batch_age_max_s
 
     @property
@@ -204,12 +222,12 @@ class Pipeline:
         self._copied = self._copied or joined.row_count > 0
 
     def _idle_commit_due(self, now_s: float) -> bool:
-        waited = self._submitted is None and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
+        waited = not self._submitted and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
         return waited and (self._parts.assembler.advanced or any(aside.due() for aside in self._parts.asides))
 
     def _check_kafka(self, now_s: float) -> None:
         """Notice a broker that is away although there is nothing to write."""
-        if self._submitted is None and now_s - self._kafka_answered_s >= self._parts.kafka_check_s:
+        if not self._submitted and now_s - self._kafka_answered_s >= self._parts.kafka_check_s:
             self._parts.publisher.check()
             self._kafka_answered_s = self._parts.clock.monotonic_s()
 
@@ -280,13 +298,13 @@ class Pipeline:
         """Hand over what was read, if it is enough and Kafka is not busy with the previous batch."""
         rows, size = self._unwritten
         assembler = self._parts.assembler
-        if self._submitted is not None or not self._sliced or self._parts.reselect.pending:
+        if not self._parts.publisher.ready or not self._sliced or self._parts.reselect.pending:
             return
         if assembler.row_count - rows >= _SLICE_ROWS or assembler.byte_count - size >= _SLICE_BYTES:
             self._write()
 
     def _write(self) -> None:
-        self._finish()
+        self._make_room()
         assert not self._parts.reselect.pending
         if not self._parts.publisher.is_open:
             self._opened_s = self._parts.clock.monotonic_s()
@@ -301,7 +319,7 @@ class Pipeline:
 
     def _commit(self) -> bool:
         """Submit what is buffered; `_finish` waits for it. Returns False if stopped while records were incomplete."""
-        self._finish()
+        self._make_room()
         if not self._complete():
             return False
         parts, assembler = self._parts, self._parts.assembler
@@ -312,21 +330,20 @@ class Pipeline:
             self._write()
         else:
             self._notes = parts.snapshots.notes()
-        self._submit(position)
-        self._submitted = (stats, position, began_s)
+        self._submit(stats, position, began_s)
         assembler.taken()
         self._hasten = False
         self._copied = False
         self._unwritten = (0, 0)
         self._committed = _NOTHING
         self._batch_since_s = None
-        if not parts.publisher.settling:
-            self._finish()
+        self._take_known()
         return True
 
-    def _submit(self, position: StreamPosition) -> None:
+    def _submit(self, stats: BatchStats, position: StreamPosition, began_s: float) -> None:
         self._parts.publisher.submit(position, self._parts.verified(), self._notes)
         self._parts.snapshots.noted(self._notes)
+        self._submitted.append((stats, position, began_s))
 
     def _complete(self) -> bool:
         """Complete the records that lack values. No Kafka transaction is open meanwhile.
@@ -338,22 +355,36 @@ class Pipeline:
         self._sliced = not self._parts.reselect.pending
         if self._sliced:
             return True
+        self._finish()
         if self._parts.publisher.is_open and self._written is not None:
             stats, position = self._written
-            self._submit(position)
-            self._submitted = (stats, position, self._parts.clock.monotonic_s())
+            self._submit(stats, position, self._parts.clock.monotonic_s())
             self._finish()
             self._committed = stats
         return self._parts.reselect.fill()
 
+    def _make_room(self) -> None:
+        """Wait until a batch can be written."""
+        while self._parts.publisher.full:
+            self._finish_one()
+        self._parts.publisher.wait_delivered()
+
+    def _take_known(self) -> None:
+        """Confirm what is known to be committed by now."""
+        while self._submitted and not self._parts.publisher.settling:
+            self._finish_one()
+
     def _finish(self) -> None:
-        """Wait until the submitted batch is known to be committed; only then confirm it to PostgreSQL."""
-        if self._submitted is None:
-            return
-        stats, position, began_s = self._submitted
+        """Wait until everything submitted is known to be committed."""
+        while self._submitted:
+            self._finish_one()
+
+    def _finish_one(self) -> None:
+        """Wait until the oldest submitted batch is known to be committed; only then confirm it to PostgreSQL."""
+        stats, position, began_s = self._submitted[0]
         parts = self._parts
         parts.publisher.settle()
-        self._submitted = None
+        self._submitted.popleft()
         self._durable = position.end_lsn
         self._last_commit_s = self._kafka_answered_s = parts.clock.monotonic_s()
         self._confirm()

@@ -7,6 +7,7 @@ below the application's span. A chunk of a snapshot gets one in the trace of tha
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import Final
 
@@ -33,7 +34,7 @@ class TransactionSpans:
         self._read_ns = self._chunks = 0
         self._events: list[tuple[str, int, int]] = []
         self._waiting: list[Span] = []
-        self._submitted: list[Span] = []
+        self._submitted: deque[list[Span]] = deque()
 
     def begun(self, begin: Begin) -> None:
         """A transaction begins in the stream."""
@@ -124,17 +125,16 @@ class TransactionSpans:
 
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - the contract's signature
         """See `SideWriter`: a commit of everything that has ended follows."""
-        self._submitted += self._waiting
+        self._submitted.append(self._waiting)
         self._waiting = []
         return False
 
     def written(self) -> None:
         """See `SideWriter`: that commit is known."""
         published_ns = int(self._clock.wall_s() * 1e9)
-        for span in self._submitted:
+        for span in self._submitted.popleft() if self._submitted else ():
             # Clocks of two machines may differ; a span must not end before it starts.
             self._outlet.emit(replace(span, end_ns=max(published_ns, span.start_ns)))
-        self._submitted = []
 
 
 class TracedSideTopics(SideTopics):

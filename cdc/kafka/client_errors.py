@@ -132,7 +132,8 @@ REFUSED: Final = {
     "ILLEGAL_SASL_STATE": "set kafka.options.security.protocol to the protocol of the listener",
     "_SSL": "check kafka.options.security.protocol, ssl.ca.location and the name and dates in the broker's certificate",
     "SECURITY_DISABLED": "the broker has no authorizer; remove the settings that need one",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow Write and Describe on the transactional id",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow Write and Describe on the transactional id; "
+    "capture has several with one prefix, see docs/howto/tls-and-sasl.md",
     "TOPIC_AUTHORIZATION_FAILED": "allow Read, Write, Describe, DescribeConfigs and Create on the topic",
     "CLUSTER_AUTHORIZATION_FAILED": "allow Create and DescribeConfigs on the cluster, or create the topics by hand",
     "GROUP_AUTHORIZATION_FAILED": "allow Read on the group",

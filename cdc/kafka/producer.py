@@ -38,7 +38,7 @@ _Produce: TypeAlias = Callable[..., None]
 
 
 class TransactionalProducer:
-    """One producer instance, from `init` to the first error. Used by one thread.
+    """One producer instance, from `init` to the first error. Used by one thread at a time.
 
     The cycle is `begin`, any number of `produce_all`, `flush`, `commit` (or `abort`). Callbacks run inside these
     calls. Methods raise only errors of our tree: ProducerFenced when a newer instance took over; BrokerRefused,

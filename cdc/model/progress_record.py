@@ -17,7 +17,11 @@ PROGRESS_VERSION = 1
 CUT_VERSION = 1
 SCHEMA_VERSION = 1
 CUTS_WINDOW = 4096
-"""Offsets of the cut index read at a time. At least every 1,000th cut is a full map; a marker follows each cut."""
+"""Offsets of the cut index read at a time. At least every 1,000th cut is a full map.
+
+Before each cut lies an empty record, which adds the partition to the Kafka transaction in good time; behind it, its
+marker.
+"""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 LIMIT_MAX: Final = 1000
 OPS: Final = frozenset("curd")
-_WINDOW: Final = 256
-"""Offsets of the cut index that are read: about half as many Kafka transactions, each with a marker."""
+_WINDOW: Final = 384
+"""Offsets of the cut index that are read: those of 128 Kafka transactions, each with an empty record and a marker."""
 
 _BEHIND_MAX: Final = 4096  # a reader that was away for longer continues at the newest cuts
 _PARTITIONS_MAX: Final = 200

@@ -1,14 +1,14 @@
 """Computes the counts of the cut index: next offset, record count and rolling hash of every partition. Pure.
 
-The offset of a record is predicted when the record is written. Kafka gives consecutive offsets to the only writer of a
-partition, and puts one marker behind the records of each transaction that touched it. The publisher checks the
-prediction against one delivery report per partition before it commits. So the index costs no callback per record, and a
-foreign writer is noticed.
+Kafka gives consecutive offsets to the only writer of a partition, and puts one marker behind the records of each
+transaction that touched it. The marker may be written after the first records of the next transaction, which has
+another producer. So the offset of the last record is reported for each partition, and it must lie where the records and
+markers so far allow. The index costs no callback per record, and a foreign writer is noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from xxhash import xxh3_64_intdigest
@@ -37,11 +37,13 @@ class RunningCount:
     """The running count and hash of a partition.
 
     Attributes:
-        base: offset of the next record of a new transaction.
+        base: the least offset that the next record can have.
         next_offset: the offset after the last record of a committed transaction.
         count: records since counting began, including tombstones.
         rolling: see `roll`.
         pending: records of the open transaction.
+        markers: transactions whose markers may lie at `base` or behind it.
+        touched: number of the last of them.
     """
 
     base: int
@@ -49,25 +51,32 @@ class RunningCount:
     count: int = 0
     rolling: int = 0
     pending: int = 0
+    markers: int = 0
+    touched: int = 0
 
 
 class Ledger:
     """Running counts of all partitions, including those that are not written to now.
 
     A full map of the cut includes every count, except those of deleted topics. A count that it left out would start
-    again when its table comes back, and readers could not tell that from continued counting. Not thread-safe; discarded
-    with the producer.
+    again when its table comes back, and readers could not tell that from continued counting. Discarded with the
+    publisher if the transaction turns out not to be committed. One thread at a time writes; `open` and `rest` may be
+    called beside it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ring: int = 1) -> None:
+        """`ring` is how many producers take turns."""
+        self._ring = ring
+        self._number = 0
         self._counts: dict[Partition, RunningCount] = {}
         self._resting: dict[Partition, RunningCount] = {}
         self._touched: dict[Partition, RunningCount] = {}
 
     def open(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str] | None) -> None:
         """Start a count at the partition's end; `before` is its value in the last cut."""
-        self._resting.pop(partition, None)
+        # In this order: another thread may be making a full map, and must not miss the partition.
         self._counts[partition] = _running_count(end_offset, before)
+        self._resting.pop(partition, None)
 
     def rest(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str]) -> None:
         """Keep the count of a partition that is not written to, until it is opened."""
@@ -83,9 +92,12 @@ class Ledger:
         return {at: running.next_offset for at, running in self._counts.items() if at[0] == topic}
 
     def reach(self, topic: str) -> dict[Partition, int]:
-        """Like `ends`, as if the open transaction were committed."""
+        """Like `ends`, as if the open transaction were committed and every marker before it were written.
+
+        So there may be markers before these offsets, and no record of a later transaction.
+        """
         return {
-            at: running.base + running.pending if running.pending else running.next_offset
+            at: running.base + running.markers + running.pending if running.pending else running.next_offset
             for at, running in self._counts.items()
             if at[0] == topic
         }
@@ -105,16 +117,35 @@ class Ledger:
         running.rolling = roll(running.rolling, records)
         self._touched[partition] = running
 
-    def expected(self) -> Mapping[Partition, int]:
-        """Return, for each touched partition, the offset that its last record must get."""
-        return {partition: running.base + running.pending - 1 for partition, running in self._touched.items()}
+    @property
+    def touched(self) -> Collection[Partition]:
+        """The partitions with records of the open transaction."""
+        return self._touched.keys()
+
+    def delivered(self, last: Mapping[Partition, int]) -> tuple[Partition, int | None, range] | None:
+        """Take the offset of the last record of each touched partition.
+
+        Returns None if they are as they must be; otherwise a partition, its offset, and the offsets that it can have.
+        A producer begins a transaction when the markers of its previous one are written. So only those of the other
+        producers of the ring may be missing.
+        """
+        for partition, running in self._touched.items():
+            unsure = max(0, self._ring - (self._number - running.touched))
+            least = running.base + running.pending - 1
+            possible = range(least + max(0, running.markers - unsure), least + running.markers + 1)
+            offset = last.get(partition)
+            if offset is None or offset not in possible:
+                return partition, offset, possible
+            running.markers -= offset - least
+            running.base = offset + 1
+        return None
 
     def changed(self, *, full: bool) -> dict[str, tuple[int, int, str]]:
-        """Return the map of the cut, as if the open transaction were committed."""
+        """Return the map of the cut, as if the open transaction, which is delivered, were committed."""
         counts = {**self._resting, **self._counts} if full else self._touched
         return {
             partition_text(topic, index): (
-                running.base + running.pending if running.pending else running.next_offset,
+                running.base if running.pending else running.next_offset,
                 running.count + running.pending,
                 f"{running.rolling:016x}",
             )
@@ -122,13 +153,15 @@ class Ledger:
         }
 
     def committed(self) -> None:
-        """The open transaction is durable; each touched partition has a marker behind its records."""
+        """Count the open transaction, which is delivered, as committed; each touched partition gets a marker."""
         for running in self._touched.values():
-            running.next_offset = running.base + running.pending
-            running.base = running.next_offset + 1
+            running.next_offset = running.base
             running.count += running.pending
             running.pending = 0
+            running.markers += 1
+            running.touched = self._number
         self._touched = {}
+        self._number += 1
 
 
 def _running_count(end_offset: int, before: tuple[int, int, str] | None) -> RunningCount:

@@ -2,23 +2,27 @@
 
 A commit, step by step (the code has the same numbers):
 
-1. the last record of every touched partition is handed over with a delivery callback;
-2. progress and cut follow, with the offsets that those records will have;
-3. flush: everything is delivered;
-4. the reported offsets equal the predicted ones, or nothing is committed;
+1. the last record of every touched partition is handed over with a delivery callback, and progress follows;
+2. flush: everything is delivered;
+3. the reported offsets are possible, or nothing is committed;
+4. the commit before is known, and the cut, which contains the offsets, is delivered;
 5. commit, and know the outcome.
 
-`submit` does 1 and 2. A thread of its own does 3 to 5, which wait for the broker, while the next batch is read. The
-producer belongs to that thread until `settle`: nothing may be written in between.
+`submit` does 1. One thread does 2 and 3, another one 4 and 5. The next batch may be written after 3. So records reach a
+partition in order, and transactions are committed in order. None is committed unless the one before is.
 
-After anything but a known commit, the publisher and its producer are discarded. librdkafka does not implement KIP-890,
-so a late EndTxn could end the next transaction of the same producer. The caller creates new ones and reads the recorded
-position back. Does not access PostgreSQL.
+Several producers take turns, each with a transactional id of its own. The coordinator answers a commit first and writes
+the markers afterwards. Meanwhile it refuses another transaction of the same producer, and librdkafka tries again 20 ms
+later; the next producer does not wait.
+
+After anything but a known commit, the publisher and all its producers are discarded. librdkafka does not implement
+KIP-890, so a late EndTxn could end a later transaction of the same producer. The caller creates new ones and reads the
+recorded position back. Does not access PostgreSQL.
 """
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -48,14 +52,18 @@ from cdc.progress.record_format import (
     table_key,
 )
 from cdc.publish.ledger import Ledger, Partition
-from cdc.publish.pacing import Pacer
 
 FULL_CUT_RECORDS: Final = 1000  # a full map at least every 1,000 records,
 FULL_CUT_S: Final = 10.0  # every 10 s, and at each start
 PATIENCE_S: Final = 50.0  # below transaction.timeout.ms = 60 s, so that the publisher gives up before the broker
 INIT_TIMEOUT_S: Final = 30.0
 CHECK_TIMEOUT_S: Final = 5.0
-_NEVER: Final = threading.Event()
+_EMPTY: Final[Record] = (None, None, None)
+"""Readers of the cut index skip it."""
+RING: Final = 3
+"""How many producers take turns. A fourth one gains nothing (docs/internals/kafka.md)."""
+RING_MAX: Final = 8
+"""A start fences this many, because its predecessor may be of a version that has more. No version may have more."""
 
 
 class Producer(Protocol):
@@ -91,11 +99,10 @@ class Producer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Submitted:
-    """A commit under way: the future of its completion time, when it began, and whether its cut was a full one."""
+    """A commit under way: `delivered` is its cut, once the broker has every other record; `done`: it is known."""
 
-    done: Future[float]
-    began_s: float
-    full: bool
+    delivered: Future[Cut]
+    done: Future[None]
 
 
 class KafkaPublisher:
@@ -104,30 +111,34 @@ class KafkaPublisher:
     def __init__(
         self,
         name: str,
-        producer: Producer,
+        producers: Sequence[Producer],
         clock: Clock,
         *,
         epoch: int,
+        ring: int = RING,
         patience_s: float = PATIENCE_S,
         executor: Executor | None = None,
     ) -> None:
-        """`patience_s` is how long to wait for Kafka, less than the timeout of a transaction.
+        """The first `ring` of the producers take turns; the others are fenced only.
 
-        `executor` runs the waiting part of a commit: a thread, unless a simulation passes its own.
+        `patience_s` is how long to wait for Kafka, less than the timeout of a transaction.
+
+        `executor` runs the parts of a commit that wait: two threads, unless a simulation passes its own.
         """
         self._patience_s = patience_s
-        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._submitted: _Submitted | None = None
-        self.ledger = Ledger()
+        self._delivering = executor or ThreadPoolExecutor(1, thread_name_prefix="deliver")
+        self._committing = executor or ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._submitted: deque[_Submitted] = deque()
+        self.ledger = Ledger(ring)
         self.tables: dict[str, str] = {}
         self._name = name
-        self._producer = producer
+        self._producers = list(producers)
+        self._ring = ring
+        self._turn = 0
         self._clock = clock
         self._epoch = epoch
         self._open = False
-        self._pacer = Pacer()
         self._held: dict[Partition, Record] = {}
-        self._delivered: dict[Partition, int] = {}
         self._identity: Identity | None = None
         self._notes: list[Record] = []
         self._since_lsn = Lsn(0)
@@ -142,18 +153,33 @@ class KafkaPublisher:
     @property
     def retire_reason(self) -> str | None:
         """See `cdc.contracts.Publisher.retire_reason`."""
-        return self._producer.suspicious
+        return next((reason for one in self._producers if (reason := one.suspicious) is not None), None)
+
+    @property
+    def _producer(self) -> Producer:
+        return self._producers[self._turn]
 
     def fence(self) -> None:
-        """Become the only writer: Kafka refuses every older producer with this transactional id from now on."""
-        self._producer.init(INIT_TIMEOUT_S)
+        """Become the only writer: Kafka refuses every older producer of this capture from now on."""
+        for producer in self._producers:
+            producer.init(INIT_TIMEOUT_S)
+        while len(self._producers) > self._ring:
+            self._producers.pop().close()
 
     def write_sentinel(self, nonce: bytes) -> None:
-        """Commit a sentinel, so that a reader knows when it has read everything before it."""
-        self._producer.begin()
-        self._produce_control(progress_topic(self._name), sentinel_key(self._name), nonce)
-        self._producer.flush(self._patience_s)
-        self._producer.commit(self._patience_s)
+        """Commit a sentinel, so that a reader knows when it has read everything before it.
+
+        Each producer commits one, also to the cut index. A single broker that stops can skip the markers of a commit
+        that it has acknowledged, which hides everything behind it (`cdc.local.kafka_fence`). The next marker of the
+        same producer in the partition takes their place.
+        """
+        record: Record = (sentinel_key(self._name), nonce, None)
+        for producer in self._producers:
+            producer.begin()
+            producer.produce_all(progress_topic(self._name), 0, [record], None)
+            producer.produce_all(cuts_topic(self._name), 0, [_EMPTY], None)
+            producer.flush(self._patience_s)
+            producer.commit(self._patience_s)
 
     def introduce(self, identity: Identity, since_lsn: Lsn) -> None:
         """Write `identity` and a full cut with the next commit. Its counts began at `since_lsn`; 0: with the log."""
@@ -187,61 +213,85 @@ class KafkaPublisher:
     def submit(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes = NO_NOTES) -> None:
         """See `cdc.contracts.Publisher.submit`."""
         self._begin()
-        began_s = self._clock.monotonic_s()
-        produce_all = self._producer.produce_all
+        producer, delivered = self._producer, dict[Partition, int]()
         for partition, record in self._held.items():  # 1
-            produce_all(*partition, [record], partial(self._delivered.__setitem__, partition))
+            producer.produce_all(*partition, [record], partial(delivered.__setitem__, partition))
         self._held = {}
-        full = self._write_position(position, verified, notes)  # 2
+        # The cut follows when offsets are known. This adds its partition to the transaction together with the others.
+        producer.produce_all(cuts_topic(self._name), 0, [_EMPTY], None)
+        cut = self._write_position(position, verified, notes)
+        before = self._submitted[-1].done if self._submitted else None
         self._open = False
-        self._submitted = _Submitted(self._executor.submit(self._finish), began_s, full)
+        self._turn = (self._turn + 1) % self._ring
+        arrived = self._delivering.submit(self._deliver, producer, cut, delivered)
+        done = self._committing.submit(self._commit, producer, arrived, before)
+        self._submitted.append(_Submitted(arrived, done))
+
+    @property
+    def ready(self) -> bool:
+        """See `cdc.contracts.Publisher.ready`."""
+        return not self.full and (not self._submitted or self._submitted[-1].delivered.done())
+
+    @property
+    def full(self) -> bool:
+        """See `cdc.contracts.Publisher.full`."""
+        return len(self._submitted) == self._ring
+
+    def wait_delivered(self) -> None:
+        """See `cdc.contracts.Publisher.wait_delivered`."""
+        if self._submitted:
+            self._submitted[-1].delivered.result()
 
     @property
     def settling(self) -> bool:
         """See `cdc.contracts.Publisher.settling`."""
-        return self._submitted is not None and not self._submitted.done.done()
+        return bool(self._submitted) and not self._submitted[0].done.done()
 
     def settle(self) -> None:
         """See `cdc.contracts.Publisher.settle`."""
-        submitted = self._submitted
-        if submitted is None:
-            return
-        committed_s = submitted.done.result()
-        self._submitted = None
-        self._pacer.committed(submitted.began_s, committed_s)
-        self.ledger.committed()
-        self._delivered.clear()
-        self._identity = None
-        self._cuts_since_full = 1 if submitted.full else self._cuts_since_full + 1
+        if self._submitted:
+            self._submitted[0].done.result()
+            self._submitted.popleft()
 
     def check(self) -> None:
         """See `cdc.contracts.Publisher.check`."""
-        assert self._submitted is None, "the producer belongs to the thread of the commit"
-        self._producer.check(progress_topic(self._name), CHECK_TIMEOUT_S)
+        assert not self._submitted, "producers belong to the threads of their commits"
+        for producer in self._producers:  # all of them: the broker closes connections that are idle for long
+            producer.check(progress_topic(self._name), CHECK_TIMEOUT_S)
 
     def commit(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes = NO_NOTES) -> None:
-        """`submit` and `settle`."""
+        """`submit` and `settle`, until all is known."""
         self.submit(position, verified, notes)
-        self.settle()
+        while self._submitted:
+            self.settle()
 
-    def _finish(self) -> float:
-        """Do the part of a commit that waits for the broker. Returns the time at which it was known."""
-        self._producer.flush(self._patience_s)  # 3
-        self._check(self.ledger.expected())  # 4
-        self._producer.commit(self._patience_s)  # 5
-        return self._clock.monotonic_s()
+    def _deliver(self, producer: Producer, cut: Cut, delivered: Mapping[Partition, int]) -> Cut:
+        """Wait for the records of a transaction. Returns its cut."""
+        producer.flush(self._patience_s)  # 2
+        self._check(delivered)  # 3
+        cut = msgspec.structs.replace(cut, changed=self.ledger.changed(full=cut.full))
+        self.ledger.committed()
+        return cut
+
+    def _commit(self, producer: Producer, delivered: Future[Cut], before: Future[None] | None) -> None:
+        """Write the cut and commit, if the transaction before is committed."""
+        if before is not None:
+            before.result()
+        cut = delivered.result()
+        producer.produce_all(cuts_topic(self._name), 0, [(None, encode(cut), None)], None)  # 4
+        producer.flush(self._patience_s)
+        producer.commit(self._patience_s)  # 5
 
     def close(self) -> None:
-        """Close the producer, after a commit under way, which owns it. What is not committed never will be."""
-        self._executor.shutdown()
-        self._producer.close()
+        """Close the producers, after the commits under way, which own them. What is not committed never will be."""
+        self._delivering.shutdown()
+        self._committing.shutdown()
+        for producer in self._producers:
+            producer.close()
 
     def _begin(self) -> None:
-        assert self._submitted is None, "one batch at a time"
+        assert self.ready, "the batch before is not delivered"
         if not self._open:
-            wait_s = self._pacer.wait_s(self._clock.monotonic_s())
-            if wait_s > 0:
-                self._clock.wait(_NEVER, wait_s)
             self._producer.begin()
             self._open = True
 
@@ -254,9 +304,10 @@ class KafkaPublisher:
         if records:
             self._producer.produce_all(*partition, records, None)
 
-    def _write_position(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes) -> bool:
+    def _write_position(self, position: StreamPosition, verified: Lsn, notes: SnapshotNotes) -> Cut:
         now_s = self._clock.monotonic_s()
         full = self._cuts_since_full >= FULL_CUT_RECORDS or now_s - self._full_at_s >= FULL_CUT_S
+        self._cuts_since_full = 1 if full else self._cuts_since_full + 1
         if full:
             self._full_at_s = now_s
         progress = Progress(
@@ -279,11 +330,12 @@ class KafkaPublisher:
             full=full,
             since_lsn=self._since_lsn if full else 0,
             tables=dict(self.tables) if full else changed,
-            changed=self.ledger.changed(full=full),
+            changed={},
         )
         topic = progress_topic(self._name)
         if self._identity is not None:
             self._produce_control(topic, identity_key(self._name), encode(self._identity))
+            self._identity = None
         for table, record in notes.records.items():
             self._produce_control(topic, snapshot_key(self._name, table), encode(record))
         if self._notes:
@@ -292,22 +344,22 @@ class KafkaPublisher:
         if notes.signals is not None:
             self._produce_control(topic, signals_key(self._name), encode(notes.signals))
         self._produce_control(topic, progress_key(self._name), encode(progress))
-        self._produce_control(cuts_topic(self._name), None, encode(cut))
-        return full
+        return cut
 
-    def _produce_control(self, topic: str, key: bytes | None, value: bytes) -> None:
+    def _produce_control(self, topic: str, key: bytes, value: bytes) -> None:
         self._producer.produce_all(topic, 0, [(key, value, None)], None)
 
-    def _check(self, expected: Mapping[Partition, int]) -> None:
-        for partition, offset in expected.items():
-            found = self._delivered.get(partition)
-            if found != offset:
-                raise OutcomeUnknown(
-                    f"the last record of {partition[0]}-{partition[1]} got offset {found}; expected offset {offset}",
-                    hint="another program writes to the topic; nothing of this transaction is committed",
-                    topic=partition[0],
-                    partition=partition[1],
-                )
+    def _check(self, delivered: Mapping[Partition, int]) -> None:
+        wrong = self.ledger.delivered(delivered)
+        if wrong is not None:
+            (topic, index), offset, possible = wrong
+            raise OutcomeUnknown(
+                f"the last record of {topic}-{index} got offset {offset}; expected offset "
+                + " to ".join(map(str, dict.fromkeys((possible[0], possible[-1])))),
+                hint="another program writes to the topic; nothing of this transaction is committed",
+                topic=topic,
+                partition=index,
+            )
 
 
 def _schema_record(schema: SchemaRecord) -> Record:

@@ -7,6 +7,7 @@ while capture runs. Capture then starts over and includes it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
@@ -92,7 +93,7 @@ class OutboxStage:
             if record is not None and copied
             else {},
         )
-        self._written: Counts | None = None
+        self._written: deque[Counts] = deque()
 
     @property
     def missing(self) -> bool:
@@ -125,15 +126,15 @@ class OutboxStage:
 
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
         """See `cdc.contracts.SideWriter.write`: what was counted so far is reported when it is durable."""
-        self._written, self.router.counts = self.router.counts, Counts()
+        self._written.append(self.router.counts)
+        self.router.counts = Counts()
         return False
 
     def written(self) -> None:
         """See `cdc.contracts.SideWriter.written`."""
-        if self._written:
-            found = self._written
+        found = self._written.popleft() if self._written else Counts()
+        if found:
             self._observer.outbox_routed(found.events, found.refused, found.ignored)
-        self._written = None
 
     def check_unpublished(self, connection: Connection) -> None:
         """Check for a table that is not published yet. Raises SourceUnreachable if capture could publish it.

@@ -12,7 +12,7 @@ from cdc.errors import ProgressDamaged
 from cdc.kafka.client_options import patience_s
 from cdc.kafka.producer import TransactionalProducer
 from cdc.progress.restore import Restored, TopicReader, restore
-from cdc.publish.publisher import KafkaPublisher
+from cdc.publish.publisher import RING_MAX, KafkaPublisher
 from cdc.publish.topic_rules import message_bytes_max
 
 _SENTINEL_READS: Final = 100  # the marker of the sentinel's transaction is written a moment after its commit
@@ -22,10 +22,17 @@ _SENTINEL_WAIT_S: Final = 0.05
 def publisher_of(config: Config, clock: Clock, epoch: int, *, transaction_s: int = 0) -> KafkaPublisher:
     """Return a publisher that has not fenced others yet; its transactions may take at least `transaction_s`."""
     size = message_bytes_max(config.capture.row_bytes_max)
-    producer = TransactionalProducer(
-        config.kafka, config.transactional_id, message_bytes_max=size, transaction_s=transaction_s, clock=clock
-    )
-    return KafkaPublisher(config.name, producer, clock, epoch=epoch, patience_s=patience_s(config.kafka))
+    producers = [
+        TransactionalProducer(config.kafka, one, message_bytes_max=size, transaction_s=transaction_s, clock=clock)
+        for one in _identities(config)
+    ]
+    return KafkaPublisher(config.name, producers, clock, epoch=epoch, patience_s=patience_s(config.kafka))
+
+
+def _identities(config: Config) -> list[str]:
+    """Return the transactional ids; the first is the only one of versions without a ring."""
+    first = config.transactional_id
+    return [first, *(f"{first}.{index}" for index in range(1, RING_MAX))]
 
 
 def read_behind_sentinel(

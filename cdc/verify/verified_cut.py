@@ -30,7 +30,7 @@ class CutIndex:
     Attributes:
         accounts: every partition that capture ever opened; empty before the first full map.
         since_lsn: where the counts began; 0: with the log.
-        began_ms: when its first record was written; None when older records may have been removed.
+        began_ms: when its first cut was written; None when older records may have been removed.
         count: cuts read.
     """
 
@@ -101,7 +101,7 @@ class CutFollower:
     def _poll(self) -> None:
         low, high = bounds(self._reader, self._topic)
         for one in cuts_between(self._reader, self._topic, max(self._at, low), high):
-            if one.offset == 0:
+            if not low and not self.index.count:
                 self.index.began_ms = one.written_ms
             self.index.take(one.cut)
         self._at = max(self._at, high)

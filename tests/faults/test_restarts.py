@@ -181,8 +181,7 @@ def walsender(capture: CaptureSite) -> int | None:
 
 def aborted(capture: CaptureSite) -> bool:
     """Whether the broker has decided to abort a transaction of ours."""
-    states = transaction_states(capture.bootstrap, f"{capture.name}.capture")
-    return any(state == PREPARE_ABORT for state, _ in states)
+    return any(state == PREPARE_ABORT for state, _ in transaction_states(capture.bootstrap, capture.name))
 
 
 def sent_all(capture: CaptureSite) -> bool:

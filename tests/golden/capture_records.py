@@ -111,8 +111,10 @@ def _records(site: CaptureSite) -> Iterator[dict[str, Any]]:
     ):
         with suppress(KeyError, TimeoutError):
             for key, value in read_raw(site.bootstrap, topic):
-                full = name == "cut" and b'"full":true' in (value or b"")
-                newest[f"{name} full" if full else name] = _line(name, key or b"", value or b"")
+                if value is None:
+                    continue  # the empty record before a cut
+                full = name == "cut" and b'"full":true' in value
+                newest[f"{name} full" if full else name] = _line(name, key or b"", value)
     for key, value in read_raw(site.bootstrap, sink_state_topic(NAME, "cache")):
         control = json.loads(key).get("control")
         if value is not None and control is not None:

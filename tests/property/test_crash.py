@@ -46,7 +46,7 @@ from cdc.publish.publisher import KafkaPublisher
 from cdc.replication.key_read import ReadDeferred, ReadRequest, ReadResult
 from cdc.replication.reselect import Reselector
 from tests.fixtures.capture import pgoutput as server
-from tests.fixtures.capture.memory_log import MemoryLog, MemoryProducer
+from tests.fixtures.capture.memory_log import MemoryLog, ring
 from tests.fixtures.capture.scripted_capture import NotingObserver, ScriptedStream
 from tests.fixtures.servers.executors import Scripted, When
 from tests.fixtures.servers.identities import identity
@@ -93,9 +93,9 @@ class _Capture:
     def __init__(
         self, log: MemoryLog, clock: ManualClock, first: StreamPosition, caps: BatchLimits, when: When
     ) -> None:
-        self.producer = MemoryProducer(log)
+        self.producers = ring(log)
         self.stream = ScriptedStream([])
-        publisher = KafkaPublisher("shop", self.producer, clock, epoch=1, executor=Scripted(when))
+        publisher = KafkaPublisher("shop", self.producers, clock, epoch=1, executor=Scripted(when))
         publisher.fence()
         publisher.write_sentinel(b"nonce")
         restored = restore(log, "shop")
@@ -215,7 +215,8 @@ class CrashMachine(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(["lost", "late"]))
     def next_commit_gets_no_answer(self, how: Literal["lost", "late"]) -> None:
-        self.capture.producer.next_commit = how
+        for producer in self.capture.producers:
+            producer.next_commit = how
 
     @rule(looks=st.integers(1, 12))
     def next_rows_are_not_visible_yet(self, looks: int) -> None:

@@ -1,11 +1,13 @@
 """The cut index describes the log correctly after any writes, aborts and restarts; G3 and G8 depend on it.
 
 The publisher runs against a broker in memory that knows offsets, markers and aborted records; every cut is then
-compared with what a read_committed reader finds up to it.
+compared with what a read_committed reader finds up to it. Markers may come late, among records of later transactions.
 """
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,15 +21,16 @@ from cdc.model.change_records import Record, StreamPosition, TopicBuffer
 from cdc.model.progress_record import Cut
 from cdc.progress.record_format import decode
 from cdc.progress.restore import restore
-from cdc.publish.ledger import Partition
+from cdc.publish.ledger import Ledger, Partition
 from cdc.publish.publisher import KafkaPublisher
-from tests.fixtures.capture.memory_log import MemoryLog, MemoryProducer, Stored
+from tests.fixtures.capture.memory_log import MemoryLog, Stored, ring
 from tests.fixtures.servers.executors import Scripted
 from tests.fixtures.servers.identities import identity
 from tests.fixtures.servers.manual_clock import ManualClock
 
 _TOPICS = {"shop.public.a": 2, "shop.public.b": 1}
 _IDENTITY = identity(_TOPICS)
+_RING_MAX = 4
 
 records = st.tuples(st.one_of(st.none(), st.binary(max_size=3)), st.one_of(st.none(), st.binary(max_size=3)), st.none())
 writes = st.lists(
@@ -44,12 +47,13 @@ class Writer:
     log: MemoryLog = field(default_factory=lambda: MemoryLog(partition_counts=dict(_TOPICS)))
     clock: ManualClock = field(default_factory=ManualClock)
     end_lsn: int = 100
-    producer: MemoryProducer = field(init=False)
+    size: int = 3
     publisher: KafkaPublisher = field(init=False)
 
     def start(self) -> None:
-        self.producer = MemoryProducer(self.log)
-        self.publisher = KafkaPublisher("shop", self.producer, self.clock, epoch=1, executor=Scripted())
+        self.publisher = KafkaPublisher(
+            "shop", ring(self.log, _RING_MAX), self.clock, epoch=1, ring=self.size, executor=Scripted()
+        )
         self.publisher.fence()
         self.publisher.write_sentinel(b"nonce")
         restored = restore(self.log, "shop")
@@ -70,9 +74,12 @@ class Writer:
         self.publisher.commit(StreamPosition(Lsn(self.end_lsn)), Lsn(0))
 
 
-@given(steps)
-def test_every_cut_says_how_far_each_partition_is_and_what_is_in_it(drawn: list[str | list[object]]) -> None:
-    writer = Writer()
+@given(steps, st.integers(1, _RING_MAX), st.one_of(st.none(), st.randoms(use_true_random=False)))
+def test_every_cut_says_how_far_each_partition_is_and_what_is_in_it(
+    drawn: list[str | list[object]], size: int, dice: random.Random | None
+) -> None:
+    writer = Writer(size=size)
+    writer.log.dice = dice
     writer.start()
     for step in drawn:
         if step == "wait":
@@ -119,8 +126,50 @@ def test_record_of_another_writer_is_found_before_the_commit(
     assert len(writer.log.committed) == seen
 
 
+@given(
+    steps,
+    st.integers(2, _RING_MAX),
+    st.randoms(use_true_random=False),
+    st.sampled_from(sorted((topic, index) for topic, count in _TOPICS.items() for index in range(count))),
+)
+def test_record_of_another_writer_is_found_at_the_latest_when_markers_have_caught_up(
+    drawn: list[str | list[object]], size: int, dice: random.Random, partition: Partition
+) -> None:
+    """While a marker is missing, a foreign record can be taken for it; not for longer."""
+    writer = Writer(size=size)
+    writer.log.dice = dice
+    writer.start()
+    for step in drawn:
+        for batch in step if isinstance(step, list) else []:
+            writer.write(batch)  # type: ignore[arg-type]
+        writer.commit()
+
+    writer.log.append(partition, (b"x", b"foreign", None), transaction=-1)
+    with suppress(OutcomeUnknown):
+        writer.write([(*partition, [(b"k", b"v", None)])])
+        writer.commit()
+        writer.log.write_markers(lambda _: True)
+        writer.write([(*partition, [(b"k", b"v", None)])])
+        writer.commit()
+        pytest.fail("nothing noticed the record")
+
+
+@pytest.mark.parametrize("size", range(1, 5))
+def test_markers_of_all_other_producers_may_be_missing_and_no_more(size: int) -> None:
+    """A producer begins when the markers of its own transactions are written."""
+    ledger = Ledger(size)
+    ledger.open(("t", 0), end_offset=0, before=None)
+
+    for offset in range(size + 1):
+        ledger.write(("t", 0), [(b"k", b"v", None)])
+        found = ledger.delivered({("t", 0): offset})  # no marker at all
+        ledger.committed()
+
+        assert (found is None) == (offset < size), offset
+
+
 def _cuts(log: MemoryLog) -> list[Cut]:
-    return [decode(stored.value or b"", Cut, "cuts") for stored in log.records("shop.__cuts")]
+    return [decode(stored.value, Cut, "cuts") for stored in log.records("shop.__cuts") if stored.value is not None]
 
 
 def _committed(log: MemoryLog, name: str) -> list[Stored]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +27,7 @@ from tests.simulation.world import World
 TRANSACTION_TIMEOUT_S: Final = 60.0
 _MARKERS_S: Final = 1.0
 _HELD_MAX: Final = 40
+_SOON: Final = 0.5  # the chance that a marker is written before anything else happens
 
 
 @dataclass(slots=True)
@@ -49,10 +50,12 @@ class Late:
 
 
 class Broker:
-    """One cluster and its coordinator of one transactional id.
+    """One cluster and its coordinator of transactions.
 
     Attributes:
-        epoch: epoch of the newest producer.
+        epoch: number of the newest producer; no two have the same.
+        newest: transactional id -> epoch of its newest producer.
+        owners: epoch -> the ring that the producer belongs to.
         committed: called with each transaction when its commit is decided.
         appended: called with each record of any producer.
     """
@@ -62,6 +65,8 @@ class Broker:
         self.log = MemoryLog()
         self.topics: dict[str, TopicFacts] = {}
         self.epoch = 0
+        self.newest: dict[str, int] = {}
+        self.owners: dict[int, object] = {}
         self.open: dict[int, Transaction] = {}
         self.held: list[Late] = []
         self.stable: dict[Partition, list[tuple[int, Record, int]]] = {}
@@ -72,28 +77,39 @@ class Broker:
         self.committed: Callable[[Transaction], None] = lambda _: None
         self.appended: Callable[[Partition, Record], None] = lambda *_: None
         self._transactions: dict[int, Transaction] = {}
-        self._markers: list[tuple[Partition, int]] = []
+        self._ids: dict[int, str] = {}
+        self._markers: list[tuple[Partition, int, str]] = []
         self._last: dict[int, bool] = {}
         self._appended: dict[tuple[int, Partition], int] = {}
 
-    def init(self, *, private: bool = False) -> int:
-        """InitProducerId: fence the previous producer and abort its transaction. `private`: under another id."""
-        if not private:
-            for epoch in list(self.open):
-                self._end(epoch, committed=False)
-            self.write_markers()
-        self.epoch += 1
+    def init(self, transactional_id: str, owner: object) -> int:
+        """InitProducerId: fence the previous producer and abort its transaction."""
+        before = self.newest.get(transactional_id)
+        if before in self.open:
+            self._end(before, committed=False)
+        self.write_markers(transactional_id)
+        self._take(transactional_id)
+        self.owners[self.epoch] = owner
         return self.epoch
 
-    def alive(self, epoch: int, *, private: bool) -> None:
+    def _take(self, transactional_id: str) -> None:
+        self.epoch += 1
+        self.newest[transactional_id] = self.epoch
+        self._ids[self.epoch] = transactional_id
+
+    def is_newest(self, epoch: int) -> bool:
+        """Return whether no newer producer has its transactional id."""
+        return self.newest.get(self._ids.get(epoch, "")) == epoch
+
+    def alive(self, epoch: int) -> None:
         """Raise if a newer producer exists, or the transaction is too old."""
         opened = self.open.get(epoch)
         if opened is not None and self.world.clock.now_s - opened.opened_s > TRANSACTION_TIMEOUT_S:
             self.world.seen["transaction timed out by the broker"] += 1
             self._end(epoch, committed=False)
-            if epoch == self.epoch:
-                self.epoch += 1
-        if epoch != self.epoch and not private:
+            if self.is_newest(epoch):
+                self._take(self._ids[epoch])
+        if not self.is_newest(epoch):
             raise ProducerFenced("a newer producer has the transactional id")
 
     def produce(self, epoch: int, partition: Partition, records: Sequence[Record], *, first: int) -> int:
@@ -107,14 +123,15 @@ class Broker:
         self._appended[epoch, partition] = max(have, first + len(records))
         for record in records[have - first :]:
             transaction = self.open.get(epoch) or self._opened(epoch)
+            self._write_some_markers()
             self.appended(partition, record)
             offset = self.log.append(partition, record, transaction.number)
             transaction.records.append((partition, offset, record))
         return self.log.end_offset(partition) - 1
 
     def _opened(self, epoch: int) -> Transaction:
-        """Add the first record of a transaction, which waits for the markers of the previous one."""
-        self.write_markers()
+        """Add the first record of a transaction, which waits for the markers of its producer's previous one."""
+        self.write_markers(self._ids[epoch])
         self.log.transactions += 1
         transaction = Transaction(self.log.transactions, epoch, self.world.clock.now_s)
         self.open[epoch] = self._transactions[transaction.number] = transaction
@@ -137,43 +154,52 @@ class Broker:
         if not self.held:
             return
         late = self.held.pop(self.world.dice.randrange(len(self.held)))
-        if late.epoch != self.epoch:
+        if not self.is_newest(late.epoch):
             self.world.seen["late request of an older epoch"] += 1
             return
         self.world.seen["late request of the same epoch"] += 1
         with suppress(OutcomeUnknown):  # out of sequence
             late.deliver()
 
-    def write_markers(self) -> None:
-        """Write the markers of every decided transaction."""
-        for partition, number in self._markers:
+    def write_markers(self, transactional_id: str = "") -> None:
+        """Write the markers of every decided transaction, or of those of one transactional id."""
+        self._write_markers([one for one in self._markers if transactional_id in {"", one[2]}])
+
+    def _write_some_markers(self) -> None:
+        """Write any of them, between two records of another producer."""
+        if self._markers and not self.slow_markers:
+            self._write_markers([one for one in self._markers if self.world.dice.random() < _SOON])
+
+    def _write_markers(self, chosen: list[tuple[Partition, int, str]]) -> None:
+        for marker in chosen:
+            partition, number, _ = marker
             self.log.append(partition, None, number)
-        touched = {partition for partition, _ in self._markers}
-        self._markers = []
-        for partition in touched:
+            self._markers.remove(marker)
             self._advance(partition)
 
     def _end(self, epoch: int, *, committed: bool) -> None:
-        transaction = self.open.pop(epoch)
+        transaction, transactional_id = self.open.pop(epoch), self._ids[epoch]
         transaction.ended = self._last[epoch] = committed
-        self.write_markers()
         if committed:
             self.log.committed.add(transaction.number)
             self.committed(transaction)
-        self._markers = [(partition, transaction.number) for partition in {at: 0 for at, _, _ in transaction.records}]
+        self._markers += [
+            (partition, transaction.number, transactional_id)
+            for partition in {at: 0 for at, _, _ in transaction.records}
+        ]
         if self.slow_markers and committed:
             self.slow_markers = False
             self.world.seen["markers late"] += 1
             self.markers_due_s = self.world.clock.now_s + _MARKERS_S
-        else:
-            self.write_markers()
+        elif not committed or self.world.dice.random() < _SOON:
+            self.write_markers(transactional_id)
 
     def _advance(self, partition: Partition) -> None:
         """Return the last stable offset: the first record of an open transaction."""
         slots = self.log.partitions[partition]
         at = self.stable_to.get(partition, 0)
         stable = self.stable.setdefault(partition, [])
-        pending = {number for where, number in self._markers if where == partition}
+        pending = {number for where, number, _ in self._markers if where == partition}
         while at < len(slots):
             slot = slots[at]
             if slot.record is not None:
@@ -238,14 +264,18 @@ class LogDoor:
             numbers = list(dict.fromkeys(number for _, _, number in records))
             seen = set(numbers[: -broker.world.dice.randint(1, 4)])
             older = [(offset, record) for offset, record, number in records if number in seen]
-            if partition[0] != "shop.__cuts" or not older or _place(older[-1][1]) != _place(records[-1][1]):
+            if partition[0] != "shop.__cuts" or not older or _place(older) != _place(records):
                 return older
             # Two cuts at one position look alike, and so do the counts restored from them.
         return [(offset, record) for offset, record, _ in records]
 
 
-def _place(record: Record) -> tuple[int, int, int, int]:
-    cut = msgspec.json.decode(record[1] or b"", type=Cut)
+def _place(records: Sequence[tuple[Any, ...]]) -> tuple[int, int, int, int] | None:
+    """Return the position of the last cut; records are (offset, record, ...)."""
+    values = [one[1][1] for one in records if one[1][1] is not None]
+    if not values:
+        return None
+    cut = msgspec.json.decode(values[-1], type=Cut)
     return cut.end_lsn, cut.commit_lsn, cut.next_ordinal, cut.verified_lsn
 
 
@@ -276,12 +306,13 @@ class SimulatedProducer:
     Attributes:
         queue: records that librdkafka has not sent; they may arrive even after the process dies.
         late: the next request of this kind times out and is repeated; its first copy is still on its way.
-        private: it has its own transactional id, so it neither fences nor is fenced (a mutant).
+        owner: the ring that it belongs to.
     """
 
-    def __init__(self, broker: Broker, *, private: bool = False) -> None:
+    def __init__(self, broker: Broker, transactional_id: str, owner: object) -> None:
         self.broker = broker
-        self.private = private
+        self.transactional_id = transactional_id
+        self.owner = owner
         self.suspicious: str | None = None
         self.late = ""
         self.lazy = False
@@ -299,10 +330,10 @@ class SimulatedProducer:
     @property
     def is_newest(self) -> bool:
         """Whether it is the newest producer."""
-        return self._epoch == self.broker.epoch
+        return self.broker.is_newest(self._epoch)
 
     def init(self, timeout_s: float) -> None:
-        self._epoch = self.broker.init(private=self.private)
+        self._epoch = self.broker.init(self.transactional_id, self.owner)
 
     def begin(self) -> None:
         if self.suspicious is not None:
@@ -313,7 +344,7 @@ class SimulatedProducer:
     ) -> None:
         if not records:
             return
-        self.broker.alive(self._epoch, private=self.private)
+        self.broker.alive(self._epoch)
         at, batch = (topic, partition), list(records)
         first = self._sent.get(at, 0)
         self._sent[at] = first + len(batch)
@@ -332,7 +363,7 @@ class SimulatedProducer:
             self._send()
 
     def flush(self, timeout_s: float) -> None:
-        self.broker.alive(self._epoch, private=self.private)
+        self.broker.alive(self._epoch)
         if self.late == "lost":
             self.late = ""
             self.broker.world.seen["produce timed out"] += 1
@@ -344,7 +375,7 @@ class SimulatedProducer:
         self._reports = {}
 
     def commit(self, timeout_s: float) -> None:
-        self.broker.alive(self._epoch, private=self.private)
+        self.broker.alive(self._epoch)
         epoch, end = self._epoch, self.broker.end
         if self.late == "end":
             self.late, self.suspicious = "", "a request timed out"

@@ -53,6 +53,7 @@ CONFIG: Final = Config(
 _TABLES: Final = tables()
 _POLL_S: Final = 2.0
 _BACKOFF_S: Final = 2.0
+_RING_MAX: Final = 3
 
 
 class OpenStream(ReplicationStream, Session, Protocol):
@@ -61,7 +62,7 @@ class OpenStream(ReplicationStream, Session, Protocol):
 
 @dataclass(slots=True)
 class Weather:
-    """Shared by all processes of a history. `private`: every producer has its own transactional id (a mutant)."""
+    """Shared by all processes of a history. `private`: every ring has its own transactional ids (a mutant)."""
 
     world: World
     postgres: Postgres
@@ -85,7 +86,7 @@ class Life:
         self.dead = False
         self.stopped: TailraceError | None = None
         self.stream: Walsender | None = None
-        self.producer: SimulatedProducer | None = None
+        self.producers: list[SimulatedProducer] = []
         self.pipeline: Pipeline | None = None
         self.looks_in_vain = 0
         self.again_s = 0.0
@@ -102,13 +103,19 @@ class Life:
         """Whether it has ended for good."""
         return self.dead or self.stopped is not None
 
+    @property
+    def producer(self) -> SimulatedProducer:
+        """The producer whose turn it is."""
+        assert self._made is not None
+        return self.producers[self._made._turn]
+
     def die(self) -> None:
         """See `tests.simulation.world.Process`."""
         self.dead = True
         if self.stream is not None:
             self.stream.orphan()
-        if self.producer is not None:
-            self.producer.abandon()
+        for producer in self.producers:
+            producer.abandon()
 
     def step(self) -> None:
         """Run one step of the pipeline, or a start. Raises Crash if the process is killed in it."""
@@ -134,13 +141,14 @@ class Life:
         """Close everything, in the order of `cdc.startup.protocol._start`."""
         world, publisher = self.weather.world, self._made
         if publisher is not None:
-            if publisher._submitted is not None and world.dice.random() < 0.5:
+            if publisher._submitted and world.dice.random() < 0.5:
                 world.seen["commit done while all is closed"] += 1
-                publisher._submitted.done.exception()  # the commit thread owns it, and closing waits for that thread
+                publisher._submitted[-1].done.exception()  # the threads own them, and closing waits for these
             publisher.close()
         if self.stream is not None:
             self.stream.close()
-        self.pipeline = self.stream = self.producer = self._watch = self._made = None
+        self.pipeline = self.stream = self._watch = self._made = None
+        self.producers = []
         world.seen[f"ends with {type(error).__name__}"] += 1
         if error.retry != "timed":
             self.stopped = error
@@ -169,7 +177,7 @@ class Life:
             claim = claim_log(CONFIG, source, neighbours)
         except SlotHeld:
             world.seen["slot held"] += 1
-            if self.producer is not None and self.producer.is_newest:
+            if any(producer.is_newest for producer in self.producers):
                 world.violate("P6", "a process without the slot has fenced a producer")
             raise
         self._run(claim, clock, reader, LedgerTopics(CONFIG, admin, reader, claim.publisher.ledger, claim.restored))
@@ -184,9 +192,12 @@ class Life:
 
     def _publisher(self, clock: Clock, epoch: int) -> KafkaPublisher:
         weather = self.weather
-        self.producer = SimulatedProducer(weather.broker, private=weather.private)
-        producer: Producer = edge(Producer, self.producer, weather.world, self)
-        self._made = KafkaPublisher("shop", producer, clock, epoch=epoch, executor=Scripted(weather.when))
+        owner, ring = object(), weather.world.dice.randint(1, _RING_MAX)  # versions differ
+        first = f"shop.{id(owner)}" if weather.private else "shop"
+        self.producers = [SimulatedProducer(weather.broker, f"{first}.{one}", owner) for one in range(_RING_MAX)]
+        producers: list[Producer] = [edge(Producer, producer, weather.world, self) for producer in self.producers]
+        executor = Scripted(weather.when)
+        self._made = KafkaPublisher("shop", producers, clock, epoch=epoch, ring=ring, executor=executor)
         return self._made
 
     def _run(self, claim: Claim[OpenStream], clock: Clock, reader: TopicReader, accounts: LedgerTopics) -> None:
@@ -245,8 +256,7 @@ class Life:
 
     def read(self, asks: Sequence[ReadRequest], xids: frozenset[int]) -> list[ReadResult]:
         """Finds every row; each becomes visible after a number of attempts."""
-        assert self.producer is not None
-        if self.producer.open:
+        if any(producer.open for producer in self.producers):
             self.weather.world.violate("P12", "a Kafka transaction is open while rows are read by key")
         self.weather.postgres.reachable()
         if self.looks_in_vain > 0:

@@ -76,8 +76,8 @@ class Short(History):
 
         def act(process: Process, label: str) -> None:
             assert isinstance(process, Life)
-            assert process.producer is not None
-            process.producer.late, process.producer.lazy = late, late == "lost"
+            producer = process.producer
+            producer.late, producer.lazy = late, late == "lost"
 
         return act
 

@@ -272,7 +272,7 @@ class History:
         self.postgres.write_elsewhere(self.dice.randint(1, 30))
 
     def _late(self) -> None:
-        producers = [life.producer for life in self.lives if life.producer is not None]
+        producers = [producer for life in self.lives for producer in life.producers]
         if producers:
             producer = self.dice.choice(producers)
             producer.late = self.dice.choice(("produce", "lost", "end", "end", "unknown"))
@@ -333,8 +333,8 @@ class History:
             self.broker.deliver_late()
         for life in self.lives:
             life.looks_in_vain = 0
-            if life.producer is not None:
-                life.producer.late = ""
+            for producer in life.producers:
+                producer.late = ""
         self.broker.write_markers()
         if not self.lives and self.broken is None:
             world.violate("P12", "no process is left, and no stop says why")

@@ -16,14 +16,14 @@ from cdc.capture.pipeline import Pipeline
 from cdc.encode.envelope import stamp
 from cdc.errors import InvariantError
 from cdc.lsn import Lsn
-from cdc.model.change_records import Stamp, StreamPosition, TopicBuffer
+from cdc.model.change_records import BatchStats, Stamp, StreamPosition, TopicBuffer
 from cdc.model.progress_record import SchemaRecord
 from cdc.progress import restore as restoring
 from cdc.progress.restore import Restored, restore
 from cdc.publish import ledger
-from cdc.publish.publisher import KafkaPublisher
+from cdc.publish.publisher import KafkaPublisher, Producer
 from cdc.replication.slot import SlotFacts
-from cdc.startup import claim_log
+from cdc.startup import claim_log, writer_claim
 from cdc.wire import pgoutput
 from tests.simulation.broker import SimulatedProducer
 from tests.simulation.capture import Life, OpenStream
@@ -37,9 +37,9 @@ def ack_before_commit(patch: pytest.MonkeyPatch) -> None:
     """Acknowledges WAL to PostgreSQL when it is submitted to Kafka, before the commit."""
     submit = Pipeline._submit
 
-    def early(self: Pipeline, position: StreamPosition) -> None:
+    def early(self: Pipeline, stats: BatchStats, position: StreamPosition, began_s: float) -> None:
         self._parts.stream.confirm(min(position.end_lsn, self._parts.verified()))
-        submit(self, position)
+        submit(self, stats, position, began_s)
 
     patch.setattr(Pipeline, "_submit", early)
 
@@ -67,6 +67,64 @@ def skip_fencing(patch: pytest.MonkeyPatch) -> None:
         return made(self, clock, epoch)
 
     patch.setattr(Life, "_publisher", private)
+
+
+def fence_its_own_ring(patch: pytest.MonkeyPatch) -> None:
+    """Forgets that a predecessor may have had a larger ring."""
+    fence = KafkaPublisher.fence
+
+    def fewer(self: KafkaPublisher) -> None:
+        del self._producers[self._ring :]
+        fence(self)
+
+    patch.setattr(KafkaPublisher, "fence", fewer)
+
+
+def read_before_all_are_fenced(patch: pytest.MonkeyPatch) -> None:
+    """Fences one producer, writes the sentinel and reads; then fences the others."""
+    read = writer_claim.read_behind_sentinel
+
+    others: list[Producer] = []
+
+    def first(self: KafkaPublisher) -> None:
+        self._producers[0].init(1.0)
+        others[:] = self._producers[1:]
+        del self._producers[1:]
+
+    def late(config: Any, reader: Any, publisher: KafkaPublisher, clock: Any) -> Restored:
+        restored = read(config, reader, publisher, clock)
+        for producer in others:
+            producer.init(1.0)
+        publisher._producers += others[: publisher._ring - 1]
+        return restored
+
+    patch.setattr(KafkaPublisher, "fence", first)
+    patch.setattr(claim_log, "read_behind_sentinel", late)
+
+
+def commit_before_the_last_commit_is_known(patch: pytest.MonkeyPatch) -> None:
+    """Commits a transaction whatever became of the one before."""
+    commit = KafkaPublisher._commit
+    patch.setattr(
+        KafkaPublisher, "_commit", lambda self, producer, delivered, _: commit(self, producer, delivered, None)
+    )
+
+
+def write_before_the_last_batch_is_delivered(patch: pytest.MonkeyPatch) -> None:
+    """Hands a batch to the next producer at once, as long as one is free."""
+    patch.setattr(KafkaPublisher, "ready", property(lambda self: not self.full))
+    patch.setattr(KafkaPublisher, "wait_delivered", lambda _: None)
+
+
+def predict_offsets(patch: pytest.MonkeyPatch) -> None:
+    """Takes every marker for written when the next transaction begins."""
+    delivered = ledger.Ledger.delivered
+
+    def predicted(self: ledger.Ledger, last: Any) -> Any:
+        expected = {at: running.base + running.markers + running.pending - 1 for at, running in self._touched.items()}
+        return delivered(self, expected)
+
+    patch.setattr(ledger.Ledger, "delivered", predicted)
 
 
 def no_rotation(patch: pytest.MonkeyPatch) -> None:
@@ -219,6 +277,11 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
         (skip_the_sentinel, "P4"),
         (believe_any_cut_index, "G8"),
         (skip_fencing, "P6"),
+        (fence_its_own_ring, "P6"),
+        (read_before_all_are_fenced, "P11"),
+        (commit_before_the_last_commit_is_known, "P3"),
+        (write_before_the_last_batch_is_delivered, "G8"),
+        (predict_offsets, "G8"),
         (no_rotation, "P1"),
         (drop_every_1000th_event, "P3"),
         (ack_start_of_the_last_transaction, "P12"),

@@ -21,6 +21,7 @@ from tests.simulation.world import World
 _TOPICS: Final = {f"shop.public.t{oid}": oid for oid in CAPTURED}
 _PROGRESS: Final = ("shop.__progress", 0)
 _CUTS: Final = ("shop.__cuts", 0)
+_SENTINEL: Final = b"shop/sentinel"
 
 Partition = tuple[str, int]
 """(topic, index)."""
@@ -76,6 +77,8 @@ class Referee:
     _wanted: list[Change] = field(default_factory=list)
     _told: int = 0
     _at: int = 0
+    _known: set[object] = field(default_factory=set)
+    _deposed: set[object] = field(default_factory=set)
     _live: dict[int, set[int]] = field(default_factory=lambda: {oid: set() for oid in CAPTURED})
     _bytes: dict[tuple[Partition, int, int, int, bool], bytes] = field(default_factory=dict)
     _last: dict[Partition, tuple[int, int]] = field(default_factory=dict)
@@ -117,10 +120,14 @@ class Referee:
 
     def committed(self, transaction: Transaction) -> None:
         """Check a transaction whose commit is decided, so that its records are visible from now on."""
-        if transaction.producer < self.broker.epoch:
-            self.world.violate(
-                "P6", f"a producer of epoch {transaction.producer} commits, {self.broker.epoch} is there"
-            )
+        if not self.broker.is_newest(transaction.producer):
+            self.world.violate("P6", f"a producer of epoch {transaction.producer} commits, and a newer one is there")
+        owner = self.broker.owners[transaction.producer]
+        if any(partition == _PROGRESS and record[0] == _SENTINEL for partition, _, record in transaction.records):
+            self._known.add(owner)
+            self._deposed = self._known - {owner}
+        if owner in self._deposed:
+            self.world.violate("P6", "a process commits, and another one has read the log since")
         found: dict[tuple[int, int], list[Event]] = {}
         progress: Progress | None = None
         cut: Cut | None = None
@@ -129,7 +136,7 @@ class Referee:
             if partition == _PROGRESS:
                 if record[0] == b"shop":
                     progress = _PROGRESS_OF(record[1] or b"")
-            elif partition == _CUTS:
+            elif partition == _CUTS and record[1] is not None:
                 cut = _CUT_OF(record[1] or b"")
             elif partition[0] in _TOPICS:
                 self._event(partition, record, found)

@@ -12,10 +12,10 @@ from cdc.model.change_records import Record, StreamPosition, TopicBuffer
 from cdc.model.progress_record import Cut, Identity, Progress, SchemaRecord
 from cdc.model.table_facts import CatalogScope, TableRecord
 from cdc.progress.record_format import catalog_key, decode, identity_key, progress_key, sentinel_key, table_key
-from cdc.publish.publisher import FULL_CUT_RECORDS, FULL_CUT_S, KafkaPublisher
-from tests.fixtures.capture.memory_log import MemoryLog, MemoryProducer
+from cdc.publish.publisher import FULL_CUT_RECORDS, FULL_CUT_S, RING, RING_MAX, KafkaPublisher
+from tests.fixtures.capture.memory_log import MemoryLog, ring
 from tests.fixtures.servers import customer_table
-from tests.fixtures.servers.executors import Scripted
+from tests.fixtures.servers.executors import Scripted, When
 from tests.fixtures.servers.manual_clock import ManualClock
 
 _TOPIC = customer_table.TOPIC
@@ -37,11 +37,14 @@ _IDENTITY = Identity(
 class Publishing:
     """A publisher on an empty log with the ledger open; `commits` moves the position by 10 each time."""
 
-    def __init__(self, log: MemoryLog | None = None) -> None:
+    def __init__(self, log: MemoryLog | None = None, *, size: int = 1, when: When = "at once") -> None:
         self.log = log or MemoryLog(partition_counts={_TOPIC: 2})
         self.clock = ManualClock()
-        self.producer = MemoryProducer(self.log)
-        self.publisher = KafkaPublisher("shop", self.producer, self.clock, epoch=1, executor=Scripted())
+        self.producers = ring(self.log, size)
+        self.producer = self.producers[0]
+        self.publisher = KafkaPublisher(
+            "shop", self.producers, self.clock, epoch=1, ring=min(size, RING), executor=Scripted(when)
+        )
         self.publisher.fence()
         for partition, (_, high) in self.log.end_offsets([_TOPIC, _SCHEMA]).items():
             self.publisher.ledger.open(partition, end_offset=high, before=None)
@@ -58,9 +61,13 @@ class Publishing:
         self.end_lsn += 10
         self.publisher.commit(StreamPosition(Lsn(self.end_lsn)), Lsn(self.end_lsn - 1))
 
+    def submit(self) -> None:
+        self.end_lsn += 10
+        self.publisher.submit(StreamPosition(Lsn(self.end_lsn)), Lsn(self.end_lsn - 1))
+
     @property
     def cuts(self) -> list[Cut]:
-        return [decode(stored.value or b"", Cut, _CUTS) for stored in self.log.records(_CUTS)]
+        return [decode(stored.value, Cut, _CUTS) for stored in self.log.records(_CUTS) if stored.value is not None]
 
     @property
     def values(self) -> list[tuple[int, bytes | None]]:
@@ -96,7 +103,9 @@ def test_commit_reports_flushes_checks_and_only_then_commits() -> None:
         "begin",
         f"produce {_TOPIC}-0 1",
         f"produce {_TOPIC}-0 1 reported",
+        f"produce {_CUTS}-0 1",
         f"produce {_PROGRESS}-0 1",
+        "flush",
         f"produce {_CUTS}-0 1",
         "flush",
         "commit",
@@ -254,13 +263,22 @@ def test_notes_of_the_catalog_are_written_with_the_next_position_and_once() -> N
     ]
 
 
-def test_sentinel_is_a_transaction_of_its_own() -> None:
-    publishing = Publishing()
+def test_sentinel_is_a_transaction_of_its_own_of_every_producer() -> None:
+    """So a marker that a single broker has lost does not hide the cut index for good."""
+    publishing = Publishing(size=RING)
 
     publishing.publisher.write_sentinel(b"nonce")
 
     assert publishing.log.last_records(_PROGRESS)[sentinel_key("shop")][1] == b"nonce"
-    assert publishing.producer.calls == ["init", "begin", f"produce {_PROGRESS}-0 1", "flush", "commit"]
+    for producer in publishing.producers:
+        assert producer.calls == [
+            "init",
+            "begin",
+            f"produce {_PROGRESS}-0 1",
+            f"produce {_CUTS}-0 1",
+            "flush",
+            "commit",
+        ]
     assert not publishing.publisher.is_open
 
 
@@ -275,6 +293,80 @@ def test_older_publisher_can_commit_nothing_once_a_newer_one_has_fenced_it() -> 
     assert older.values == []
 
 
+def test_producers_take_turns() -> None:
+    publishing = Publishing(size=RING)
+
+    for value in "abcd":
+        publishing.write(_records(value))
+        publishing.commit()
+
+    assert [producer.calls.count("commit") for producer in publishing.producers] == [2, 1, 1]
+    assert publishing.values == [(0, value.encode()) for value in "abcd"]
+
+
+def test_start_fences_every_producer_that_a_version_may_have_and_keeps_its_own() -> None:
+    publishing = Publishing(size=RING_MAX)
+
+    assert all(producer.calls[0] == "init" for producer in publishing.producers)
+    assert ["close" in producer.calls for producer in publishing.producers] == [False] * RING + [True] * (
+        RING_MAX - RING
+    )
+
+
+def test_next_batch_is_written_before_the_commit_of_the_one_before() -> None:
+    publishing = Publishing(size=2, when="late")
+    publishing.write(_records("a"))
+    publishing.submit()
+
+    publishing.publisher.wait_delivered()
+    publishing.write(_records("b"))
+
+    assert "commit" not in publishing.producers[0].calls
+    assert publishing.values == []
+
+
+def test_nothing_is_written_before_the_records_of_the_batch_before_are_acknowledged() -> None:
+    publishing = Publishing(size=2, when="late")
+    publishing.write(_records("a"))
+    publishing.submit()
+
+    assert not publishing.publisher.ready
+    with pytest.raises(AssertionError, match="not delivered"):
+        publishing.write(_records("b"))
+
+
+def test_batch_waits_for_a_free_producer() -> None:
+    publishing = Publishing(size=2, when="late")
+    for value in "ab":
+        publishing.write(_records(value))
+        publishing.submit()
+        publishing.publisher.wait_delivered()
+
+    full = [publishing.publisher.full, publishing.publisher.ready]
+    publishing.publisher.settle()
+
+    assert full == [True, False]
+    assert (publishing.publisher.full, publishing.publisher.ready) == (False, True)
+    assert publishing.values == [(0, b"a")]
+
+
+def test_transaction_is_not_committed_unless_the_one_before_is_known_to_be() -> None:
+    publishing = Publishing(size=2, when="late")
+    publishing.producers[0].next_commit = "lost"
+    for value in "ab":
+        publishing.write(_records(value))
+        publishing.submit()
+        publishing.publisher.wait_delivered()
+
+    for _ in "ab":
+        with pytest.raises(OutcomeUnknown):
+            publishing.publisher.settle()
+        publishing.publisher._submitted.popleft()
+
+    assert "commit" not in publishing.producers[1].calls
+    assert publishing.values == []
+
+
 def test_closing_without_a_commit_publishes_nothing() -> None:
     publishing = Publishing()
     publishing.write(_records("a", "b"))
@@ -286,10 +378,10 @@ def test_closing_without_a_commit_publishes_nothing() -> None:
 
 
 def test_odd_producer_is_reported_as_worn() -> None:
-    publishing = Publishing()
+    publishing = Publishing(size=2)
     assert publishing.publisher.retire_reason is None
 
-    publishing.producer.suspicious = "the last commit was retried"
+    publishing.producers[-1].suspicious = "the last commit was retried"
 
     assert publishing.publisher.retire_reason == "the last commit was retried"
 

@@ -20,7 +20,8 @@ HERE, AWAY = "shop.public.a", "shop.public.b"
 
 
 def cuts(writer: LogWriter) -> list[tuple[int, Cut]]:
-    return [(one.offset, decode(one.value or b"", Cut, "cuts")) for one in writer.log.records("shop.__cuts")]
+    records = writer.log.records("shop.__cuts")
+    return [(one.offset, decode(one.value, Cut, "cuts")) for one in records if one.value is not None]
 
 
 def newest(writer: LogWriter) -> Cut:
@@ -105,7 +106,8 @@ def test_repair_accepts_the_records_of_a_topic_without_a_writer() -> None:
     writer.start([HERE], repairs=True)
 
     assert newest(writer).changed[f"{AWAY}-0"][:2] == (4, 2)
-    assert audited(writer.log, begin=repair + 1).report.findings == []
+    first = next(offset for offset, _ in cuts(writer) if offset >= repair)
+    assert audited(writer.log, begin=first + 1).report.findings == []
 
 
 def test_ledger_forgets_that_an_account_rests_when_it_is_opened() -> None:
@@ -117,6 +119,7 @@ def test_ledger_forgets_that_an_account_rests_when_it_is_opened() -> None:
 
     ledger.write((AWAY, 0), [(b"k", b"v", None)])
 
+    assert ledger.delivered({(AWAY, 0): 3}) is None
     assert ledger.changed(full=True)[f"{AWAY}-0"][:2] == (4, 3)
 
 
