@@ -1,4 +1,4 @@
-"""Computes the counts of the cut index: next offset, record count and rolling hash of every partition. Pure.
+"""Computes the counts of the cut index: next offset, record count and rolling hash of every partition.
 
 Kafka gives consecutive offsets to the only writer of a partition, and puts one marker behind the records of each
 transaction that touched it. The marker may be written after the first records of the next transaction, which has
@@ -8,6 +8,7 @@ markers so far allow. The index costs no callback per record, and a foreign writ
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ class RunningCount:
         count: records since counting began, including tombstones.
         rolling: see `roll`.
         pending: records of the open transaction.
+        last: offset of the last of them, once it is delivered.
         markers: transactions whose markers may lie at `base` or behind it.
         touched: number of the last of them.
     """
@@ -51,6 +53,7 @@ class RunningCount:
     count: int = 0
     rolling: int = 0
     pending: int = 0
+    last: int = 0
     markers: int = 0
     touched: int = 0
 
@@ -60,23 +63,26 @@ class Ledger:
 
     A full map of the cut includes every count, except those of deleted topics. A count that it left out would start
     again when its table comes back, and readers could not tell that from continued counting. Discarded with the
-    publisher if the transaction turns out not to be committed. One thread at a time writes; `open` and `rest` may be
-    called beside it.
+    publisher if the transaction turns out not to be committed.
+
+    The capture thread writes and opens; then the thread that waits for the delivery calls `delivered`, `changed` and
+    `committed`. `open` and `reach` may be called beside these.
     """
 
     def __init__(self, ring: int = 1) -> None:
         """`ring` is how many producers take turns."""
         self._ring = ring
         self._number = 0
+        self._lock = threading.Lock()
         self._counts: dict[Partition, RunningCount] = {}
         self._resting: dict[Partition, RunningCount] = {}
         self._touched: dict[Partition, RunningCount] = {}
 
     def open(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str] | None) -> None:
         """Start a count at the partition's end; `before` is its value in the last cut."""
-        # In this order: another thread may be making a full map, and must not miss the partition.
-        self._counts[partition] = _running_count(end_offset, before)
-        self._resting.pop(partition, None)
+        with self._lock:
+            self._resting.pop(partition, None)
+            self._counts[partition] = _running_count(end_offset, before)
 
     def rest(self, partition: Partition, *, end_offset: int, before: tuple[int, int, str]) -> None:
         """Keep the count of a partition that is not written to, until it is opened."""
@@ -96,11 +102,12 @@ class Ledger:
 
         So there may be markers before these offsets, and no record of a later transaction.
         """
-        return {
-            at: running.base + running.markers + running.pending if running.pending else running.next_offset
-            for at, running in self._counts.items()
-            if at[0] == topic
-        }
+        with self._lock:
+            return {
+                at: running.base + running.markers + running.pending if running.pending else running.next_offset
+                for at, running in self._counts.items()
+                if at[0] == topic
+            }
 
     def take_as_is(self) -> None:
         """Move every count to the end of its partition, so that no later cut includes the records that lie there now.
@@ -136,16 +143,16 @@ class Ledger:
             offset = last.get(partition)
             if offset is None or offset not in possible:
                 return partition, offset, possible
-            running.markers -= offset - least
-            running.base = offset + 1
+            running.last = offset
         return None
 
     def changed(self, *, full: bool) -> dict[str, tuple[int, int, str]]:
         """Return the map of the cut, as if the open transaction, which is delivered, were committed."""
-        counts = {**self._resting, **self._counts} if full else self._touched
+        with self._lock:
+            counts = {**self._resting, **self._counts} if full else self._touched
         return {
             partition_text(topic, index): (
-                running.base if running.pending else running.next_offset,
+                running.last + 1 if running.pending else running.next_offset,
                 running.count + running.pending,
                 f"{running.rolling:016x}",
             )
@@ -154,14 +161,16 @@ class Ledger:
 
     def committed(self) -> None:
         """Count the open transaction, which is delivered, as committed; each touched partition gets a marker."""
-        for running in self._touched.values():
-            running.next_offset = running.base
-            running.count += running.pending
-            running.pending = 0
-            running.markers += 1
-            running.touched = self._number
-        self._touched = {}
-        self._number += 1
+        with self._lock:
+            for running in self._touched.values():
+                passed = running.last + 1 - running.base - running.pending
+                running.markers += 1 - passed
+                running.base = running.next_offset = running.last + 1
+                running.count += running.pending
+                running.pending = 0
+                running.touched = self._number
+            self._touched = {}
+            self._number += 1
 
 
 def _running_count(end_offset: int, before: tuple[int, int, str] | None) -> RunningCount:

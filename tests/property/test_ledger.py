@@ -168,6 +168,26 @@ def test_markers_of_all_other_producers_may_be_missing_and_no_more(size: int) ->
         assert (found is None) == (offset < size), offset
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_reach_is_never_beyond_what_the_log_will_have(missing: int) -> None:
+    """A sweep waits until a topic has that many offsets, also while another thread learns of the delivery."""
+    ledger, at = Ledger(2), ("t", 0)
+    ledger.open(at, end_offset=0, before=None)
+    ledger.write(at, [(b"k", b"v", None)])
+    assert ledger.delivered({at: 0}) is None
+    ledger.committed()
+    ledger.write(at, [(b"k", b"v", None)])
+    end = 3  # two records and the marker between or behind them
+    reached = [ledger.reach("t")[at]]
+
+    assert ledger.delivered({at: 2 - missing}) is None
+    reached.append(ledger.reach("t")[at])
+    ledger.committed()
+
+    assert reached == [end, end]
+    assert ledger.reach("t")[at] == end - missing
+
+
 def _cuts(log: MemoryLog) -> list[Cut]:
     return [decode(stored.value, Cut, "cuts") for stored in log.records("shop.__cuts") if stored.value is not None]
 
