@@ -61,7 +61,7 @@ CHECK_TIMEOUT_S: Final = 5.0
 _EMPTY: Final[Record] = (None, None, None)
 """Readers of the cut index skip it."""
 RING: Final = 3
-"""How many producers take turns. A fourth one gains nothing (docs/internals/kafka.md)."""
+"""How many producers take turns. A fourth one gains nothing (docs/performance.md)."""
 RING_MAX: Final = 8
 """A start fences this many, because its predecessor may be of a version that has more. No version may have more."""
 
@@ -119,7 +119,7 @@ class KafkaPublisher:
         patience_s: float = PATIENCE_S,
         executor: Executor | None = None,
     ) -> None:
-        """The first `ring` of the producers take turns; the others are fenced only.
+        """The first `ring` of the producers take turns; the others only fence their predecessors.
 
         `patience_s` is how long to wait for Kafka, less than the timeout of a transaction.
 
@@ -163,15 +163,13 @@ class KafkaPublisher:
         """Become the only writer: Kafka refuses every older producer of this capture from now on."""
         for producer in self._producers:
             producer.init(INIT_TIMEOUT_S)
-        while len(self._producers) > self._ring:
-            self._producers.pop().close()
 
     def write_sentinel(self, nonce: bytes) -> None:
         """Commit a sentinel, so that a reader knows when it has read everything before it.
 
-        Each producer commits one, also to the cut index. A single broker that stops can skip the markers of a commit
-        that it has acknowledged, which hides everything behind it (`cdc.local.kafka_fence`). The next marker of the
-        same producer in the partition takes their place.
+        Each fenced producer commits one, also to the cut index; then those that take no turns are closed. A single
+        broker that stops can skip the markers of a commit that it has acknowledged, which hides everything behind it
+        (docs/internals/kafka.md). The next marker of the same producer in the partition takes their place.
         """
         record: Record = (sentinel_key(self._name), nonce, None)
         for producer in self._producers:
@@ -180,6 +178,8 @@ class KafkaPublisher:
             producer.produce_all(cuts_topic(self._name), 0, [_EMPTY], None)
             producer.flush(self._patience_s)
             producer.commit(self._patience_s)
+        while len(self._producers) > self._ring:
+            self._producers.pop().close()
 
     def introduce(self, identity: Identity, since_lsn: Lsn) -> None:
         """Write `identity` and a full cut with the next commit. Its counts began at `since_lsn`; 0: with the log."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.fixtures.servers.running_servers import KafkaServer, PostgresServer
 
 WRITTEN: Final = 120  # transactions of the workload
-_PRODUCERS: Final = 3
+_PRODUCERS: Final = 8  # that a start fences
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,7 @@ _WANTED: Final = {
     "transaction timed out by the broker": 3,
     "commit done while all is closed": 100,
     "markers late": 60,
+    "markers skipped": 60,
     "stale read": 120,
     "log ahead of the stream": 1,
     "broken: slot": 3,

@@ -1,8 +1,9 @@
 """Simulates the parts of Kafka that exactly-once depends on, without KIP-890, over fixtures/capture/memory_log.py.
 
 It adds a coordinator with epochs, where a late EndTxn or Produce of the same epoch affects the transaction that is open
-then; markers that are written after the answer to the commit; a last stable offset; reads that are briefly stale; and
-transactions that time out in the broker.
+then; markers that are written after the answer to the commit; a last stable offset; reads that are briefly stale;
+transactions that time out in the broker; and a stop that skips markers of the last commit in the control topics, which
+the next marker of that producer makes up for.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.simulation.world import World
 TRANSACTION_TIMEOUT_S: Final = 60.0
 _MARKERS_S: Final = 1.0
 _HELD_MAX: Final = 40
+_CONTROL: Final = frozenset({"shop.__progress", "shop.__cuts"})
 _SOON: Final = 0.5  # the chance that a marker is written before anything else happens
 
 
@@ -73,12 +75,15 @@ class Broker:
         self.stable_to: dict[Partition, int] = {}
         self.stale_reads = 0
         self.slow_markers = False
+        self.skip_markers = False
+        self.stopped: Callable[[], None] = lambda: None
         self.markers_due_s = 0.0
         self.committed: Callable[[Transaction], None] = lambda _: None
         self.appended: Callable[[Partition, Record], None] = lambda *_: None
         self._transactions: dict[int, Transaction] = {}
         self._ids: dict[int, str] = {}
         self._markers: list[tuple[Partition, int, str]] = []
+        self._skipped: list[tuple[Partition, int, str]] = []
         self._last: dict[int, bool] = {}
         self._appended: dict[tuple[int, Partition], int] = {}
 
@@ -175,6 +180,7 @@ class Broker:
             partition, number, _ = marker
             self.log.append(partition, None, number)
             self._markers.remove(marker)
+            self._skipped = [one for one in self._skipped if (one[0], one[2]) != (partition, marker[2])]
             self._advance(partition)
 
     def _end(self, epoch: int, *, committed: bool) -> None:
@@ -187,6 +193,13 @@ class Broker:
             (partition, transaction.number, transactional_id)
             for partition in {at: 0 for at, _, _ in transaction.records}
         ]
+        if self.skip_markers and committed:
+            self.skip_markers = False
+            self.world.seen["markers skipped"] += 1
+            skipped = [one for one in self._markers if one[1] == transaction.number and one[0][0] in _CONTROL]
+            self._skipped += skipped
+            self._markers = [one for one in self._markers if one not in skipped]
+            self.stopped()
         if self.slow_markers and committed:
             self.slow_markers = False
             self.world.seen["markers late"] += 1
@@ -199,7 +212,7 @@ class Broker:
         slots = self.log.partitions[partition]
         at = self.stable_to.get(partition, 0)
         stable = self.stable.setdefault(partition, [])
-        pending = {number for where, number, _ in self._markers if where == partition}
+        pending = {number for where, number, _ in (*self._markers, *self._skipped) if where == partition}
         while at < len(slots):
             slot = slots[at]
             if slot.record is not None:

@@ -244,6 +244,7 @@ class History:
             self._late,
             self._stale,
             self._slow_markers,
+            self._stop_broker,
             self._long_pause,
             self._unseen,
             self.postgres.save,
@@ -283,6 +284,16 @@ class History:
 
     def _slow_markers(self) -> None:
         self.broker.slow_markers = True
+
+    def _stop_broker(self) -> None:
+        """Stop the broker in order at the next commit, and start it: every connection is lost."""
+        self.broker.skip_markers = True
+        self.broker.stopped = self._disconnect
+
+    def _disconnect(self) -> None:
+        for life in self.lives:
+            for producer in life.producers:
+                producer.suspicious = "the connection was lost"
 
     def _long_pause(self) -> None:
         self.world.clock.now_s += self.dice.choice((1.0, 6.0, 70.0))
@@ -328,7 +339,7 @@ class History:
         world, postgres = self.world, self.postgres
         world.meanwhile = lambda: None
         world.armed.clear()
-        self.broker.stale_reads, self.broker.slow_markers = 0, False
+        self.broker.stale_reads, self.broker.slow_markers, self.broker.skip_markers = 0, False, False
         while self.broker.held:
             self.broker.deliver_late()
         for life in self.lives:

@@ -58,6 +58,21 @@ def believe_any_cut_index(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(restoring, "_place", lambda _: restoring._NOWHERE)
 
 
+def sentinel_of_one_producer(patch: pytest.MonkeyPatch) -> None:
+    """Lets only the first producer commit a sentinel."""
+    write = KafkaPublisher.write_sentinel
+
+    def first(self: KafkaPublisher, nonce: bytes) -> None:
+        every = self._producers
+        self._producers = every[:1]
+        try:
+            write(self, nonce)
+        finally:
+            self._producers = every
+
+    patch.setattr(KafkaPublisher, "write_sentinel", first)
+
+
 def skip_fencing(patch: pytest.MonkeyPatch) -> None:
     """Gives every start its own transactional id."""
     made = Life._publisher
@@ -276,6 +291,7 @@ MUTANTS: Final[dict[str, tuple[Mutant, str]]] = {
         (ack_before_commit, "P2"),
         (skip_the_sentinel, "P4"),
         (believe_any_cut_index, "G8"),
+        (sentinel_of_one_producer, "P11"),
         (skip_fencing, "P6"),
         (fence_its_own_ring, "P6"),
         (read_before_all_are_fenced, "P11"),

@@ -306,8 +306,10 @@ def test_producers_take_turns() -> None:
 
 def test_start_fences_every_producer_that_a_version_may_have_and_keeps_its_own() -> None:
     publishing = Publishing(size=RING_MAX)
+    publishing.publisher.write_sentinel(b"nonce")
 
     assert all(producer.calls[0] == "init" for producer in publishing.producers)
+    assert all(producer.calls.count("commit") == 1 for producer in publishing.producers)
     assert ["close" in producer.calls for producer in publishing.producers] == [False] * RING + [True] * (
         RING_MAX - RING
     )
