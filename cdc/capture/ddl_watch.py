@@ -218,8 +218,9 @@ class DdlWatch:
     def write(self, position: StreamPosition) -> bool:  # noqa: ARG002 - it belongs to no position of the stream
         """See `cdc.contracts.SideWriter.write`."""
         with self._lock:
-            self._writes.append(self._scope is not None and self.due())
-            if self._scope is None or not self._writes[-1]:
+            due = self.due()
+            self._writes.append(due)
+            if self._scope is None or not due:
                 return False
             self._log.note(self._scope, {table: self._tables.get(table) for table in self._changed})
             self._changed.clear()
