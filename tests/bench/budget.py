@@ -20,7 +20,7 @@ import psycopg
 from cdc.local.local_server import ServerOptions
 from cdc.local.stack import Stack
 from tests.bench.daemon import BenchDaemon, write_config
-from tests.bench.latency import latencies_of, summary_of
+from tests.bench.latency import heard_of, summary_of
 
 _KAFKA = ServerOptions(heap="1g", short_pauses=True)
 
@@ -41,18 +41,23 @@ def _measured(stack: Stack, folder: Path, rate: int, seconds: int) -> dict[str, 
         sql.execute(f"create table {table} (id bigint generated always as identity primary key, note text)".encode())
     config = write_config(stack, folder, f"budget{rate}", f"public.{table}")
     with BenchDaemon(config, program=("tests.bench.probed_daemon", str(out))):
-        latencies = latencies_of(stack, folder, f"budget{rate}.public.{table}", table, rate, seconds)
+        heard = heard_of(stack, folder, f"budget{rate}.public.{table}", table, rate, seconds)
+    received_s = {committed_us: committed_us / 1e6 + latency_ms / 1000 for committed_us, latency_ms in heard}
     steps: dict[str, list[float]] = defaultdict(list)
     for line in out.read_text(encoding="utf-8").splitlines():
-        _add(steps, json.loads(line))
-    return {"commits_per_second": rate, **summary_of(latencies, seconds), "steps_ms": _quantiles(steps)}
+        _add(steps, json.loads(line), received_s)
+    latencies_ms = [latency_ms for _, latency_ms in heard]
+    return {"commits_per_second": rate, **summary_of(latencies_ms, seconds), "steps_ms": _quantiles(steps)}
 
 
-def _add(steps: dict[str, list[float]], facts: dict[str, Any]) -> None:
+def _add(steps: dict[str, list[float]], facts: dict[str, Any], received_s: dict[int, float]) -> None:
     for committed_us, sent_s, read_s in facts["commits"]:
+        if committed_us not in received_s:
+            continue  # while it warmed up
         steps["commit to walsender"].append(sent_s - committed_us / 1e6)
         steps["walsender to capture"].append(read_s - sent_s)
         steps["capture to transaction"].append(facts["begin"] - read_s)
+        steps["commit to reader"].append(received_s[committed_us] - facts["commit"])
     if facts["commits"]:
         steps["write"].append(facts["submit"] - facts["begin"])
         steps["add partitions, deliver"].append(facts["flush"] - facts["submit"])

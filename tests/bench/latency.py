@@ -45,7 +45,15 @@ def measure_latency(stack: Stack, folder: Path, rate: int, seconds: int) -> dict
 
 
 def latencies_of(stack: Stack, folder: Path, topic: str, table: str, rate: int, seconds: int) -> list[float]:
-    """Return the milliseconds of each commit, at `rate` commits per second into a table whose topic is read."""
+    """Return the milliseconds of each commit, see `heard_of`."""
+    return [latency_ms for _, latency_ms in heard_of(stack, folder, topic, table, rate, seconds)]
+
+
+def heard_of(stack: Stack, folder: Path, topic: str, table: str, rate: int, seconds: int) -> list[tuple[int, float]]:
+    """Commit at `rate` per second into a table whose topic is read.
+
+    Returns the time of each commit, in microseconds since 1970, and the milliseconds until it was read.
+    """
     script = folder / f"{table}.sql"
     script.write_text(f"insert into {table} (note) values ('a note of ordinary length, forty bytes');\n")
     consumer = consumer_of(stack, topic)
@@ -59,9 +67,9 @@ def latencies_of(stack: Stack, folder: Path, topic: str, table: str, rate: int, 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    latencies_ms = _listen(consumer, writer)
+    heard = _listen(consumer, writer)
     consumer.close()
-    return latencies_ms
+    return heard
 
 
 def summary_of(latencies_ms: list[float], seconds: int) -> dict[str, float]:
@@ -117,17 +125,17 @@ def listener(stack: Stack, topic: str) -> Iterator[list[tuple[float, float]]]:
         consumer.close()
 
 
-def _listen(consumer: Consumer, writer: subprocess.Popen[bytes]) -> list[float]:
+def _listen(consumer: Consumer, writer: subprocess.Popen[bytes]) -> list[tuple[int, float]]:
     decoder = msgspec.json.Decoder(_Event)
-    latencies_ms: list[float] = []
+    heard: list[tuple[int, float]] = []
     warm_us = (time.time() + _WARM_UP_S) * 1e6
     while True:
         message = consumer.poll(1.0)
         if message is None:
             if writer.poll() is not None:
-                return latencies_ms
+                return heard
             continue
         now_us = time.time() * 1e6
         value = message.value()
         if value is not None and (committed_us := decoder.decode(value).source.ts_us) > warm_us:
-            latencies_ms.append((now_us - committed_us) / 1000)
+            heard.append((committed_us, (now_us - committed_us) / 1000))
