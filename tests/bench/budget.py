@@ -6,6 +6,7 @@ and, in milliseconds, p50, p95 and p99 of each step. Quantiles of steps do not a
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -27,6 +28,7 @@ _KAFKA = ServerOptions(heap="1g", short_pauses=True)
 
 def main(seconds: int) -> None:
     """Print one line of JSON per rate."""
+    gc.freeze()  # as in `tests.bench`
     with (
         Stack(f"budget-{os.getpid()}", ("postgres", "kafka"), wipe=True, options={"kafka": _KAFKA}) as stack,
         tempfile.TemporaryDirectory() as folder,
