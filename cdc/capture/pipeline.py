@@ -46,6 +46,10 @@ _OPEN_MAX_S: Final = 5.0  # a Kafka transaction is open this long inside one of 
 # Rows of a snapshot arrive without pause. A batch that has changes beside them is committed after this long:
 _MIXED_AGE_S: Final = 0.02  # if Kafka is idle
 _MIXED_AGE_MAX_S: Final = 0.1  # if it is busy with the previous batch
+# While changes arrive, no more rows of a snapshot join a batch that has this many: Kafka takes a larger one for longer,
+# and a change waits for the batch before its own. Without changes, batches grow up to their limits.
+_MIXED_ROWS_MAX: Final = 3000
+_CHANGES_S: Final = 1.0  # changes arrive if the last one is not older
 _KNOWN_S: Final = 0.002  # how often commits under way are asked for their outcome while nothing is readable
 _IDLE_PROGRESS_S: Final = 1.0  # progress for WAL of other tables is committed at most once a second
 _NOTHING: Final = BatchStats(0, 0, 0, 0)
@@ -90,7 +94,8 @@ class Pipeline:
         self._committed = _NOTHING
         self._sliced = True
         self._batch_since_s: float | None = None
-        self._copied = False
+        self._copied_count = 0
+        self._changed_s = -_CHANGES_S
         self._hasten = False
         self._last_commit_s = 0.0
         self._kafka_answered_s = parts.clock.monotonic_s()
@@ -195,7 +200,7 @@ class Pipeline:
 
     @property
     def _age_max_s(self) -> float:
-        parts, mixed = self._parts, self._copied and self._parts.assembler.transaction_count > 0
+        parts, mixed = self._parts, self._copied_count > 0 and self._parts.assembler.transaction_count > 0
         soon_s = _MIXED_AGE_S if parts.publisher.ready else _MIXED_AGE_MAX_S
         return min(soon_s, parts.batch_age_max_s) if mixed else parts.batch_age_max_s
 
@@ -203,8 +208,18 @@ class Pipeline:
     def _may_join(self) -> bool:
         """Whether rows of a snapshot may join here, and the batch has room for them."""
         assembler = self._parts.assembler
-        fits = assembler.at_boundary and not assembler.full
-        return fits and self._parts.snapshots.due(assembler.position.end_lsn)
+        if not assembler.at_boundary or assembler.full:
+            return False
+        if self._copied_count >= _MIXED_ROWS_MAX and self._changes_arrive:
+            return False
+        return self._parts.snapshots.due(assembler.position.end_lsn)
+
+    @property
+    def _changes_arrive(self) -> bool:
+        return (
+            self._parts.assembler.transaction_count > 0
+            or self._parts.clock.monotonic_s() - self._changed_s < _CHANGES_S
+        )
 
     def _join(self) -> None:
         """Let rows of snapshots join, after everything that commits below the position and before everything else.
@@ -219,7 +234,7 @@ class Pipeline:
             self._buffers[planned.buffer.topic] = planned.buffer
             self._schemas.extend(planned.schemas)
         assembler.joined(joined.row_count, joined.byte_count)
-        self._copied = self._copied or joined.row_count > 0
+        self._copied_count += joined.row_count
 
     def _idle_commit_due(self, now_s: float) -> bool:
         waited = not self._submitted and now_s - self._last_commit_s >= _IDLE_PROGRESS_S
@@ -333,7 +348,7 @@ class Pipeline:
         self._submit(stats, position, began_s)
         assembler.taken()
         self._hasten = False
-        self._copied = False
+        self._copied_count = 0
         self._unwritten = (0, 0)
         self._committed = _NOTHING
         self._batch_since_s = None
@@ -344,6 +359,8 @@ class Pipeline:
         self._parts.publisher.submit(position, self._parts.verified(), self._notes)
         self._parts.snapshots.noted(self._notes)
         self._submitted.append((stats, position, began_s))
+        if stats.transaction_count > 0:
+            self._changed_s = began_s
 
     def _complete(self) -> bool:
         """Complete the records that lack values. No Kafka transaction is open meanwhile.
