@@ -30,7 +30,7 @@ _IDLE_S: Final = 60
 _START_S: Final = 1800
 _ELSEWHERE_S: Final = 0.1  # between commits to a table that is not captured, while CPU is measured the second time
 _TOUCHED: Final = 5000
-_SINGLE: Final = 200
+_SINGLE: Final = 2000
 _COMMANDS: Final = (("status",), ("status", "--json"), ("doctor",), ("ddl", "list"))
 _PATHS: Final = ("/status", "/metrics", "/api/picture", "/api/tables", "/api/topics")
 
