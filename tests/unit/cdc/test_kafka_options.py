@@ -72,6 +72,14 @@ def test_only_readers_that_follow_a_log_let_the_broker_delay_answers() -> None:
     assert client_options.consumer_options(given, client_id="r", follows=False)["fetch.wait.max.ms"] == "250"
 
 
+def test_readers_fetch_again_as_soon_as_their_queue_has_room() -> None:
+    reader = client_options.consumer_options(_kafka(), client_id="r")
+    member = client_options.group_options(_kafka(), group="g", instance="", ahead_bytes=1 << 20)
+    tuned = client_options.consumer_options(_kafka(fetch__queue__backoff__ms="50"), client_id="r")
+
+    assert [found["fetch.queue.backoff.ms"] for found in (reader, member, tuned)] == ["10", "10", "50"]
+
+
 def test_log_lines_that_tell_of_lost_requests_cannot_be_turned_off() -> None:
     assert not {"log_level", "log.connection.close"} & set(_producer(log_level="0", log__connection__close="false"))
 
