@@ -11,11 +11,11 @@ from tests.fixtures.capture.pipeline_rig import Rig, transaction
 class _Endless(NoSnapshots):
     """A source of rows that never ends."""
 
-    def due(self, boundary: Lsn) -> bool:
-        return boundary > 0
-
     def __init__(self, rows: int = 1) -> None:
         self.rows = rows
+
+    def due(self, boundary: Lsn) -> bool:
+        return boundary > 0
 
     def join(self, boundary: Lsn, at_us: int) -> Joined:
         return Joined(self.rows, 100 * self.rows, ())
