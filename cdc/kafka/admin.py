@@ -10,17 +10,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from cdc.clock import Clock, SystemClock
 from cdc.config.settings import Kafka
-from cdc.errors import BrokerRefused, TailraceError
+from cdc.errors import BrokerRefused, TailraceError, TopicMissing
 from cdc.kafka import client_options
 from cdc.kafka.callbacks import callbacks
 from cdc.kafka.client_errors import MISSING, T, attempt, guarded, kafka_error_in, translate, unreachable
 from cdc.kafka.client_events import ClientEvents
 from cdc.kafka.cluster_facts import READ_CONFIGS, BrokerFacts, TopicFacts, TopicSpec
+from cdc.kafka.leaderless import no_leader
 from cdc.kafka.sasl_rotation import create
 
 BROKER_CONFIGS: Final = frozenset({"message.max.bytes", "transaction.max.timeout.ms", "min.insync.replicas"})
@@ -89,6 +96,27 @@ class TopicAdmin:
         asked = self._call(doing, lambda: self._client.delete_records(wanted, request_timeout=timeout_s))
         for future in asked.values():
             self._result(doing, future, timeout_s, topic=topic)
+
+    def written_to(self, partition: tuple[str, int], *, timeout_s: float = 30.0) -> int:
+        """Return the offset behind the last record, of open transactions too. `LogReader` reads only committed ones.
+
+        Raises BrokerUnreachable, BrokerRefused, TopicMissing.
+        """
+        doing, (topic, index) = "read the end of a partition", partition
+        wanted = {TopicPartition(topic, index): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+        level = IsolationLevel.READ_UNCOMMITTED
+        asked = self._call(
+            doing, lambda: self._client.list_offsets(wanted, isolation_level=level, request_timeout=timeout_s)
+        )
+        (future,) = asked.values()
+        _, error = attempt(lambda: self._await(doing, future, timeout_s + ANSWER_GRACE_S))
+        refused = kafka_error_in(error)
+        if refused is not None and refused.name() == "_NOENT":
+            raise no_leader(doing, [partition])
+        found = self._result(doing, future, timeout_s, topic=topic)
+        if found is None:
+            raise TopicMissing(f"topic {topic!r} has no partition {index}", topic=topic)
+        return int(found.offset)
 
     def operations(self, topics: Sequence[str], *, timeout_s: float = 30.0) -> dict[str, frozenset[str]]:
         """Return the operations that our user may perform on each topic, for example ``WRITE``.

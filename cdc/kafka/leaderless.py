@@ -6,7 +6,7 @@ capture, but a missing partition does not.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from confluent_kafka import Consumer
 
@@ -32,17 +32,22 @@ def explained(
     if any(place not in leaders for place in partitions):
         return error
     waiting = sorted(place for place in partitions if leaders[place] < 0)
-    what = (
-        f"{len(waiting)} partitions have no leader ({waiting[0][0]}-{waiting[0][1]})" if waiting else "leaders change"
-    )
-    hint = (
-        "start the brokers that hold the newest records; `cdc why` lists partitions and brokers"
-        if waiting
-        else "this passes by itself once every broker knows the new leaders; if it does not, check the brokers"
-    )
+    if waiting:
+        return no_leader(doing, waiting)
     return BrokerUnreachable(
-        f"cannot {doing}: {what}",
-        hint=hint,
+        f"cannot {doing}: leaders change",
+        hint="this passes by itself once every broker knows the new leaders; if it does not, check the brokers",
         command="cdc why",
-        **({"topic": waiting[0][0]} if waiting else {}),
+    )
+
+
+def no_leader(doing: str, partitions: Sequence[TopicPartition]) -> BrokerUnreachable:
+    """Return the error for partitions that have no leader; at least one."""
+    topic, number = partitions[0]
+    some = "1 partition has" if len(partitions) == 1 else f"{len(partitions)} partitions have"
+    return BrokerUnreachable(
+        f"cannot {doing}: {some} no leader ({topic}-{number})",
+        hint="start the brokers that hold the newest records; `cdc why` lists partitions and brokers",
+        command="cdc why",
+        topic=topic,
     )

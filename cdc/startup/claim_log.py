@@ -108,7 +108,7 @@ def claim_log(config: Config, source: Source, connections: StartConnections[S]) 
     publisher = connections.publisher(epoch)
     publisher.fence()  # 3
     restored = read_behind_sentinel(config, reader, publisher, connections.clock)  # 4
-    _refuse_other_epoch(before, restored)
+    _refuse_stale(before, restored)
     position = _position(restored, slot)
     identity = identity_now(config, source, publication, session.identity, {**control, **data}, restored.identity)
     try:
@@ -150,10 +150,15 @@ def _data_topics(
     return data_topics(config, admin, source.tables, recorded)
 
 
-def _refuse_other_epoch(before: Restored, restored: Restored) -> None:
-    """Raise if a repair happened in between: nothing that was derived from `before` holds then."""
+def _refuse_stale(before: Restored, restored: Restored) -> None:
+    """Raise if epoch or identity were not visible in step 1: nothing that was derived from `before` holds then.
+
+    A repair happened in between, or the last commits of the predecessor were hidden (`LogFacts.hidden`).
+    """
     if restored.progress is not None and (before.progress is None or restored.progress.epoch != before.progress.epoch):
         raise OutcomeUnknown(f"the log is in epoch {restored.progress.epoch} now; capture starts over")
+    if restored.identity != before.identity:
+        raise OutcomeUnknown("the log has newer records than were visible before; capture starts over")
 
 
 def _position(restored: Restored, slot: SlotFacts) -> StreamPosition:

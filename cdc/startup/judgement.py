@@ -43,6 +43,8 @@ class LogFacts:
         brokers: the cluster.
         restored: the recorded position and identity.
         damage: why they cannot be read; None if they can.
+        hidden: the progress topic may have newer records than `restored`: those of a transaction that is open, or whose
+            markers are not written, although Kafka has acknowledged its commit. Fencing makes them visible.
         wants: every topic that a start would check or create.
         topics: the facts of each, None for one that does not exist.
         filled: topics with records; read only while there is no recorded position.
@@ -52,6 +54,7 @@ class LogFacts:
     brokers: BrokerFacts
     restored: Restored
     damage: TailraceError | None
+    hidden: bool = False
     wants: Sequence[TopicWant]
     topics: Mapping[str, TopicFacts | None]
     filled: Sequence[str] = ()
@@ -264,9 +267,10 @@ def _position(_: Config, facts: StartFacts) -> TailraceError | None:
     restored = _restored(facts)
     if restored.identity is None or restored.position is None:
         return None
-    return start_rules.wal_behind(restored.position, facts.wal_end) or start_rules.slot_elsewhere(
-        restored.identity, facts.slot, restored.position
-    )
+    behind = start_rules.wal_behind(restored.position, facts.wal_end)
+    if behind is not None or _log(facts).hidden:  # a slot ahead of what is visible may be where the log really ends
+        return behind
+    return start_rules.slot_elsewhere(restored.identity, facts.slot, restored.position)
 
 
 def _held(_: Config, facts: StartFacts) -> TailraceError | None:

@@ -140,11 +140,13 @@ def _log_facts(
     wants = control_wants(name, config.kafka, row_bytes_max=config.capture.row_bytes_max)
     progress = progress_topic(name)
     there = admin.describe([progress])[progress] is not None
-    restored, damage = _NOTHING, None
-    try:
-        restored = recorded_position(reader, name) if there else _NOTHING
-    except ProgressDamaged as error:
-        damage = error
+    restored, damage, hidden = _NOTHING, None, False
+    if there:
+        hidden = hides_commits(reader, admin, name)  # before the position is read
+        try:
+            restored = recorded_position(reader, name)
+        except ProgressDamaged as error:
+            damage = error
     wants += data_wants(config, tables, restored.identity)
     topics = admin.describe([want.spec.topic for want in wants])
     filled: list[str] = []
@@ -156,11 +158,19 @@ def _log_facts(
         brokers=brokers,
         restored=restored,
         damage=damage,
+        hidden=hidden,
         wants=wants,
         topics=topics,
         filled=filled,
         internal=internal,
     )
+
+
+def hides_commits(reader: TopicReader, admin: TopicAdmin, name: str) -> bool:
+    """Whether the progress topic may have newer records than a reader sees now: see `LogFacts.hidden`."""
+    topic = progress_topic(name)
+    written = admin.written_to((topic, 0))
+    return reader.end_offsets([topic])[topic, 0][1] < written
 
 
 def describe_internal(admin: TopicAdmin) -> dict[str, TopicFacts | None]:

@@ -25,6 +25,7 @@ from cdc.progress.record_format import audit_key, decode, encode, sentinel_key, 
 from cdc.progress.restore import Partition, Restored, recorded_position
 from cdc.replication.connect import Connection, connect
 from cdc.replication.slot import held, slot_facts
+from cdc.startup.start_facts import hides_commits
 
 Progressed = Callable[[str], None]
 """Receives the topic that is read next."""
@@ -36,7 +37,8 @@ def export_state(config: Config, clock: Clock, progressed: Progressed) -> StateF
     """Return the state of a stopped capture, with a digest of every partition of its topics.
 
     Raises:
-        UsageError: nothing was captured yet, a snapshot is not complete, or a large transaction is half captured.
+        UsageError: nothing was captured yet, a snapshot is not complete, a large transaction is half captured, or the
+            newest commits are not visible yet.
         SlotHeld: capture runs.
     """
     with (
@@ -46,6 +48,7 @@ def export_state(config: Config, clock: Clock, progressed: Progressed) -> StateF
         _refuse_running(config, sql)
         admin = TopicAdmin(config.kafka)
         admin.broker_facts(timeout_s=_BROKER_ANSWER_S)
+        _refuse_hidden(config, reader, admin)
         before = recorded_position(reader, config.name)
         identity = _exportable(before, config)
         records = _records(config, reader)
@@ -88,6 +91,18 @@ def _refuse_running(config: Config, sql: Connection) -> None:
     facts = slot_facts(sql, config.slot)
     if facts.active_pid is not None:
         raise held(facts)
+
+
+def _refuse_hidden(config: Config, reader: LogReader, admin: TopicAdmin) -> None:
+    """Refuse a log whose end is not visible: the state would be older than the slot, and the import would refuse it."""
+    topic = progress_topic(config.name)
+    if admin.describe([topic])[topic] is not None and hides_commits(reader, admin, config.name):
+        raise UsageError(
+            "Kafka does not show the newest commits of capture yet",
+            hint="start capture, which ends open transactions of its predecessors, stop it, then export again",
+            command="cdc run",
+            topic=topic,
+        )
 
 
 def _exportable(found: Restored, config: Config) -> Identity:

@@ -128,6 +128,13 @@ def test_damage_that_a_repair_levels_is_named_with_its_command(facts: StartFacts
     assert verdict.error.command == "cdc slot recreate --resnapshot"
 
 
+def test_slot_ahead_of_a_log_with_hidden_commits_is_decided_behind_the_fence() -> None:
+    ahead = replace(FACTS, slot=replace(SLOT, confirmed_flush_lsn=Lsn(0x1001)))
+
+    assert judge(CONFIG, replace(ahead, log=log(hidden=True))).runs
+    assert judge(CONFIG, ahead).state is State.GAP
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
