@@ -96,7 +96,7 @@ def build(folder: Path, *, draft: bool = False) -> list[Path]:
         tree = source / "tree"
         version = version_of(_text(tree, "cdc/__init__.py"))
         said = notes(_text(tree, "CHANGELOG.md"), version, draft=draft)
-        environ = {**os.environ, "SOURCE_DATE_EPOCH": str(at), "TZ": "UTC"}
+        environ = {**os.environ, "SOURCE_DATE_EPOCH": str(at), "TZ": "UTC", "TAILRACE_PURE": "1"}
         command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder.resolve())]
         subprocess.run(command, cwd=tree, env=environ, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         lists = [_text(tree, name) for name in LISTS]

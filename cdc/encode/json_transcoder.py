@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Container
 from operator import itemgetter
+from typing import Final
 
 from murmurhash2 import murmurhash2
 
@@ -20,6 +21,7 @@ from cdc.encode.copied_columns import columns, objects
 from cdc.encode.envelope import ROW_TAIL, literal, member, object_format, source_head
 from cdc.encode.event_records import EventRecords
 from cdc.encode.partitioner import SEED
+from cdc.encode.plain_rows import COMPILED, plain_rows
 from cdc.encode.relation_schema import TableSchema
 from cdc.encode.row_records import ROW_LSN, TUPLE_AT, TranscodeOptions, UnchangedValue
 from cdc.encode.sparse_envelope import Sparse
@@ -27,11 +29,15 @@ from cdc.errors import DecodeError
 from cdc.model.change_records import Stamp, TopicBuffer
 from cdc.model.incomplete_record import IncompleteRecords
 
+_OPENING: Final = b'{"before":null,"after":'
+_CREATED: Final = b',"op":"c",'
+_UPDATED: Final = b',"op":"u",'
+
 
 class Transcoder(EventRecords):
     """Turns the row messages of one relation into events of its topic."""
 
-    __slots__ = ("_create", "_key", "_key_format", "_key_names", "_names", "_rest", "_update")
+    __slots__ = ("_create", "_key", "_key_format", "_key_names", "_names", "_plain", "_rest", "_take", "_update")
 
     def __init__(
         self,
@@ -39,8 +45,10 @@ class Transcoder(EventRecords):
         buffer: TopicBuffer,
         options: TranscodeOptions,
         incomplete: IncompleteRecords | None = None,
+        *,
+        compiled: bool = COMPILED,
     ) -> None:
-        """See `cdc.encode.row_records.RowRecords`."""
+        """See `cdc.encode.row_records.RowRecords`; `compiled`: see `cdc.encode.plain_rows`."""
         relation = schema.relation
         names = [member(column.name) for column in relation.columns]
         head = b'"source":' + source_head(
@@ -53,9 +61,14 @@ class Transcoder(EventRecords):
         row, self._rest = object_format(names), head
         self._create = b'{"before":null,"after":%b,%b%%b%b,"op":"c",%%b' % (row, literal(head), ROW_TAIL)
         self._update = b'{"before":null,"after":%b,%b%%b%b,"op":"u",%%b' % (row, literal(head), ROW_TAIL)
+        limit, rest = options.row_bytes_max, b"," + head
+        self._plain = plain_rows(schema, names, buffer, opening=_OPENING, rest=rest, limit=limit, compiled=compiled)
+        self._take = self._plain.take
 
     def insert(self, frame: bytes, stamp: Stamp, ordinal: int) -> None:
         """Transcode an Insert message. Raises DecodeError, RowRefused."""
+        if self._take(frame, _CREATED, stamp.source, stamp.tail, ordinal):
+            return
         if len(frame) > self._frame_limit:
             self._refuse_by_length(frame, stamp)
         try:
@@ -76,6 +89,12 @@ class Transcoder(EventRecords):
             return
         key = self._key_format % key_of(values)
         self._partitions[(murmurhash2(key, SEED) & 0x7FFFFFFF) % self._partition_count].append((key, value, None))
+
+    def update(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
+        """See `cdc.encode.row_records.RowRecords.update`."""
+        if self._take(frame, _UPDATED, stamp.source, stamp.tail, ordinal):
+            return 0
+        return super().update(frame, stamp, ordinal)
 
     def _update_in_place(self, frame: bytes, stamp: Stamp, ordinal: int) -> int:
         (lsn,) = ROW_LSN(frame, 1)
@@ -101,18 +120,21 @@ class Transcoder(EventRecords):
         return 0
 
     def copied(self, text: bytes, drop: Container[bytes], stamp: Stamp) -> tuple[int, int]:
-        """See `cdc.encode.row_records.RowRecords.copied`; encodes whole columns at once."""
+        """See `cdc.encode.row_records.RowRecords.copied`; without compiled code, encodes whole columns at once."""
+        row, limit = (stamp, stamp.commit_lsn, 0), self._limit
+        source = stamp.source + ROW_TAIL % (row[1], row[1], 0) + b',"op":"r",' + stamp.tail
+        taken = self._plain.copied(text, source, drop)
+        if taken is not None:
+            return taken
         try:
             found = columns(text, self._encoders, self._null) if text else []
         except (ValueError, DecodeError):
             found = []
         if not found:
             return super().copied(text, drop, stamp)
-        row, limit = (stamp, stamp.commit_lsn, 0), self._limit
         partitions, partition_count = self._partitions, self._partition_count
-        rest = self._rest + stamp.source + ROW_TAIL % (row[1], row[1], 0) + b',"op":"r",' + stamp.tail
         keys = objects(self._key_names, [found[index] for index in self.schema.key], b"", b"")
-        values = objects(self._names, found, b'{"before":null,"after":', b"," + rest)
+        values = objects(self._names, found, _OPENING, b"," + self._rest + source)
         count = size = 0
         for number, (key, whole) in enumerate(zip(keys, values, strict=True)):
             if key in drop:

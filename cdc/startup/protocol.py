@@ -24,6 +24,7 @@ from cdc.capture.pipeline import Parts, Pipeline
 from cdc.capture.table_planner import TablePlanner
 from cdc.clock import Clock
 from cdc.config.settings import Config
+from cdc.encode.plain_rows import COMPILED
 from cdc.errors import OutcomeUnknown, ProducerFenced, SourceGap
 from cdc.kafka.admin import TopicAdmin
 from cdc.kafka.log_reader import LogReader
@@ -316,6 +317,7 @@ def _report_started(
         epoch=epoch,
         tables=tables,
         first_start=first,
+        compiled=COMPILED,
     )
 
 
