@@ -18,6 +18,7 @@ CUSTOMERS: Final = "mirror/public.customers"
 KINDS: Final = ("uniform", "hot")
 _REGIONS: Final = 50
 _HOT_SHARE: Final = 50  # hot keys are the newest fiftieth
+_LATE_SHARE: Final = 0.05
 _STATUS: Final = np.array(["new", "paid", "sent"])
 _NOTE: Final = "a note of forty characters, that is read"
 
@@ -69,11 +70,20 @@ def _lines(keys: np.ndarray[tuple[int], np.dtype[np.int64]], chance: np.random.G
         {
             "id": keys,
             "order_id": keys // 4,
+            "at": _at(keys, chance),
             "sku": pa.array(np.char.add("s", chance.integers(0, 500, len(keys)).astype(str))),
             "qty": pa.array(chance.integers(1, 9, len(keys)).astype("int32")),
             "note": _note(len(keys)),
         }
     )
+
+
+def _at(
+    keys: np.ndarray[tuple[int], np.dtype[np.int64]], chance: np.random.Generator
+) -> pa.Array[pa.TimestampScalar[pa.DataType, pa.DataType]]:
+    """One line a second; one in twenty is late by up to a day."""
+    late = np.where(chance.random(len(keys)) < _LATE_SHARE, chance.integers(0, 86_400, len(keys)), 0)
+    return pa.array((keys - late) * 1_000_000, pa.timestamp("us"))
 
 
 def _orders(keys: np.ndarray[tuple[int], np.dtype[np.int64]], sizes: Sizes, chance: np.random.Generator) -> pa.Table:

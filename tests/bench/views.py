@@ -64,6 +64,18 @@ VIEWS: Final = {
         "select c.region, count(*) as n, sum(l.qty) as q from order_lines l join orders o on l.order_id = o.id"
         " join customers c on o.customer_id = c.id group by c.region"
     ),
+    "hours": (
+        "select sku, window.start as hour, count(*) as n, sum(qty) as q from order_lines"
+        " group by sku, window(at, '1 hour')"
+    ),
+    "hopping": (
+        "select window.start as began, window.end as ended, count(*) as n, sum(qty) as q from order_lines"
+        " group by window(at, '1 hour', '10 minutes')"
+    ),
+    "sessions": (
+        "select order_id, session_window.start as began, session_window.end as ended, count(*) as n, sum(qty) as q"
+        " from order_lines group by order_id, session_window(at, '10 minutes')"
+    ),
     "row": (
         "select o.id, o.status, c.region from orders o join customers c on o.customer_id = c.id where o.cents > 100"
     ),

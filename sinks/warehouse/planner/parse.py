@@ -19,8 +19,8 @@ from sqlglot.optimizer.qualify import qualify
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.rewrite_check import check_faithful
 
-_TIME_WINDOW: Final = re.compile(r"\bgroup\s+by\s+window\b|\bwindow\s*\(|\bsession_window\s*\(", re.IGNORECASE)
-"""sqlglot 30 reads ``group by window(...)`` as the WINDOW clause."""
+_BY_WINDOW: Final = re.compile(r"\bgroup\s+by\s+window\b", re.IGNORECASE)
+"""sqlglot 30 reads it as the WINDOW clause."""
 _GENERATORS: Final = frozenset(
     {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"}
     | {"collations", "sql_keywords", "variant_explode", "variant_explode_outer"}
@@ -28,9 +28,12 @@ _GENERATORS: Final = frozenset(
 
 
 def normal_form(sql: str, relations: Mapping[str, Relation]) -> exp.Query:
-    """Return the query of `sql` (Spark's dialect) in that form. Raises Unplannable."""
-    if _TIME_WINDOW.search(sql):
-        raise Unplannable("it groups by a time window")
+    """Return the query of `sql` (Spark's dialect) in that form. Raises Unplannable.
+
+    `sql` has no time windows (`time_windows.without_time_windows`).
+    """
+    if _BY_WINDOW.search(sql):
+        raise Unplannable("it groups by a column named window")
     try:
         found = sqlglot.parse_one(sql, read="spark")
     except SqlglotError as error:

@@ -27,6 +27,7 @@ from sinks.warehouse.planner.analyse import analyse
 from sinks.warehouse.planner.parse import normal_form
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.restrict import RowsQuery, Side, restriction_of, rows_of, rows_query
+from sinks.warehouse.planner.time_windows import HOPS, NUMBERS, has_time_windows, without_time_windows
 from sinks.warehouse.planner.top_rows import Top, without_limit
 from sinks.warehouse.planner.tree import Base, Block, Node, Sets, leaves, names
 from sinks.warehouse.planner.view_keys import unique_key, view_key
@@ -45,6 +46,8 @@ class ViewPlan:
         columns: the view's columns, in order, in lower case.
         obstacles: input -> why a change of it causes a recompute.
         top: its ORDER BY ... LIMIT; None if it has none.
+        text: its SQL without time windows; "" if it has none.
+        numbers: whether its queries read `time_windows.NUMBERS`, which is not an input.
     """
 
     name: str
@@ -55,6 +58,8 @@ class ViewPlan:
     columns: tuple[str, ...] = ()
     obstacles: Mapping[str, str] = field(default_factory=dict)
     top: Top | None = None
+    text: str = ""
+    numbers: bool = False
     _node: Block | Sets | None = None
     _whole: Block | Sets | None = None
 
@@ -131,11 +136,16 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
 
 
 def _planned(name: str, sql: str, known: Mapping[str, Relation]) -> ViewPlan:
+    text = ""
     try:
+        if has_time_windows(sql):
+            sql = text = without_time_windows(sql, known)
+            known = {**known, HOPS: NUMBERS}
         query = normal_form(sql, known)
     except Unplannable as found:
         return ViewPlan(name, (), str(found))
-    inputs = tuple(sorted({table.name for table in query.find_all(exp.Table)}))
+    tables = {table.name for table in query.find_all(exp.Table)}
+    inputs, numbers = tuple(sorted(tables - {HOPS})), HOPS in tables
     try:
         node = analyse(query, known)
         columns, unique = names(node), unique_key(node)
@@ -147,7 +157,9 @@ def _planned(name: str, sql: str, known: Mapping[str, Relation]) -> ViewPlan:
             node, top = without_limit(node)
         key = view_key(node)
     except Unplannable as found:
-        return ViewPlan(name, inputs, str(found), unique=unique, columns=columns, _node=whole)
+        return ViewPlan(
+            name, inputs, str(found), unique=unique, columns=columns, text=text, numbers=numbers, _node=whole
+        )
     obstacles: dict[str, str] = {}
     for one in inputs:
         try:
@@ -155,7 +167,7 @@ def _planned(name: str, sql: str, known: Mapping[str, Relation]) -> ViewPlan:
         except Unplannable as found:
             obstacles[one] = str(found)
     reason = next(iter(obstacles.values())) if inputs and len(obstacles) == len(inputs) else ""
-    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, top, node, whole)
+    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, top, text, numbers, node, whole)
 
 
 def _difference(node: Node, branches: Sequence[str]) -> str:

@@ -19,12 +19,13 @@ from sinks.warehouse.planner.decide import Decision, decide
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.planner.restrict import RowsQuery
+from sinks.warehouse.planner.time_windows import NUMBERS
 from sinks.warehouse.planner.top_rows import BEFORE, LAST, ORIGIN
 from sinks.warehouse.spark.held_rows import HeldRows
 from sinks.warehouse.views.budget import Budget
 from sinks.warehouse.views.definition import BoundView
 from sinks.warehouse.views.inputs import Replacement, ViewInputs
-from sinks.warehouse.views.same_query import same_query
+from sinks.warehouse.views.same_query import same_columns, same_query
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -56,7 +57,7 @@ class PlanBook:
         plan = plan_view(view.name, view.sql, relations)
         try:
             has_use = not plan.reason or plan.unique
-            reads_same = bool(has_use) and same_query(frame, spark.sql(plan.whole_sql()))
+            reads_same = bool(has_use) and _reads_same(spark, plan, frame)
         except Unplannable as found:
             return Decision(plan, str(found))
         except PySparkException as error:
@@ -69,6 +70,19 @@ class PlanBook:
         """Return the columns that no two rows of a view share; None if it is not decided yet."""
         known = self._known.get(name)
         return None if known is None else known[1].unique
+
+
+def _reads_same(spark: SparkSession, plan: ViewPlan, frame: DataFrame) -> bool:
+    """Whether Spark reads the planner's form like the view's own text, or like that without time windows."""
+    provide_numbers(spark, plan)
+    own = spark.sql(plan.text) if plan.text else frame
+    return same_columns(frame, own) and same_query(own, spark.sql(plan.whole_sql()))
+
+
+def provide_numbers(spark: SparkSession, plan: ViewPlan) -> None:
+    """Add what hopping windows are joined with to the session."""
+    if plan.numbers:
+        spark.range(NUMBERS.rows).toDF(*NUMBERS.columns).createOrReplaceTempView(NUMBERS.name)
 
 
 def not_run(error: PySparkException) -> str:
@@ -105,6 +119,7 @@ def replacement(
     if plan.top is not None and inputs.in_frames:
         raise Unplannable("executors recompute a view with a limit")
     _check_share(inputs, plan, changed)
+    provide_numbers(spark, plan)
     _check_constants(spark, inputs, plan, changed)
     by_name = {column.name.lower(): column for column in schema.fields}
     text = plan.keys_sql(changed)

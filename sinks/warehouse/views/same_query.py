@@ -23,10 +23,15 @@ _BARE: Final = re.compile(r"(?<=[\[ ])none(?: AS )?(, |(?=\]))")
 
 def same_query(one: DataFrame, other: DataFrame) -> bool:
     """Whether both have the same columns and Spark would compute them in the same way. Runs neither."""
-    if _columns(one) != _columns(other):
+    if not same_columns(one, other):
         return False
     first, second = _optimised(one), _optimised(other)
     return bool(first.sameResult(second)) or _shape(first) == _shape(second)
+
+
+def same_columns(one: DataFrame, other: DataFrame) -> bool:
+    """Whether both have columns of the same names and types, in the same order."""
+    return _columns(one) == _columns(other)
 
 
 def _columns(frame: DataFrame) -> list[tuple[str, str]]:
@@ -54,6 +59,8 @@ def _shape(plan: Any) -> list[str]:
             text = by + found + _without_bare("[" + results)
         elif text.startswith("Filter "):
             text = "Filter " + " AND ".join(sorted(map(_turned, _conditions(text.removeprefix("Filter ")))))
+        if not text.startswith("Filter "):
+            text = _all_turned(text)
         if text and ("GlobalLimit " in whole or not text.startswith("Sort ")):
             lines.append(text)
     return lines
@@ -73,6 +80,20 @@ def _conditions(text: str) -> list[str]:
     starts = [1, *(end + len(" AND ") for end in ends)]
     parts = [text[start:end] for start, end in zip(starts, [*ends, len(text) - 1], strict=True)]
     return [one for part in parts for one in _conditions(part)] if ends else [text]
+
+
+def _all_turned(text: str) -> str:
+    """Apply `_turned` to every parenthesis, innermost first."""
+    pieces: list[list[str]] = [[]]
+    for character in text:
+        if character == "(":
+            pieces.append([])
+        elif character == ")" and len(pieces) > 1:
+            inner = "".join(pieces.pop())
+            pieces[-1].append(_turned(f"({inner})"))
+        else:
+            pieces[-1].append(character)
+    return "".join(pieces[0]) if len(pieces) == 1 else text
 
 
 def _turned(condition: str) -> str:

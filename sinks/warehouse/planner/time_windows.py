@@ -1,0 +1,239 @@
+"""Writes time windows as plain SQL, so that the rules for groups and partitions hold for them. Pure.
+
+    window(at, '1 hour')                 the begin of a row's window is a value of the row
+    window(at, '1 hour', '10 minutes')   a row is in six windows: it is joined with as many numbers
+    session_window(at, '5 minutes')      sessions are numbered in the partition of the other grouped values
+
+Spark's rules (https://spark.apache.org/docs/latest/sql-ref-functions-builtin.html, its TimeWindow and SessionWindow):
+a window has its begin and not its end, rows without a time are in none, and a session ends `gap` after its last row.
+The text is only for plans. A view that is recomputed runs its own text; tests/spark/test_time_windows.py compares both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import TokenType
+
+from sinks.warehouse.planner.relations import Relation, Unplannable
+from sinks.warehouse.planner.rewrite_check import check_faithful
+
+HOPS: Final = "time_window_hops"
+"""The relation that hopping windows are joined with: the numbers below `HOPS_MAX`."""
+HOPS_MAX: Final = 1_000
+_HOP: Final = "time_window_hop"
+NUMBERS: Final = Relation(HOPS, {"i": "bigint"}, ("i",), HOPS_MAX)
+
+_CALL: Final = re.compile(r"\bwindow\s*\(|\bsession_window\s*\(", re.IGNORECASE)
+_MASK: Final = "wind0w"
+"""sqlglot 30 reads ``group by window(...)`` as the WINDOW clause."""
+_SESSION: Final = "session_window"
+_STRUCTS: Final = {_MASK: "window", _SESSION: _SESSION}
+_PART: Final = re.compile(r"(\d+)\s+(microsecond|millisecond|second|minute|hour|day|week)s?", re.IGNORECASE)
+_MICROSECONDS: Final = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+
+
+def has_time_windows(sql: str) -> bool:
+    """Whether a text calls one of the functions."""
+    return _CALL.search(sql) is not None
+
+
+def without_time_windows(sql: str, relations: Mapping[str, Relation]) -> str:
+    """Return a text with the same rows, without time windows. Raises Unplannable."""
+    masked = _masked(sql)
+    try:
+        query = sqlglot.parse_one(masked, read="spark")
+    except SqlglotError as error:
+        raise Unplannable("only Spark can parse its SQL") from error
+    if not isinstance(query, exp.Query):
+        raise Unplannable("it is not a single SELECT")
+    check_faithful(masked, query)
+    for select in reversed(list(query.find_all(exp.Select))):  # innermost first
+        calls = [call for call in _calls(select) if call.parent_select is select]
+        if calls:
+            _rewrite(select, calls, relations)
+    return str(query.sql("spark"))
+
+
+def _masked(sql: str) -> str:
+    text = list(sql)
+    for token, behind in pairwise(sqlglot.tokenize(sql, read="spark")):
+        if token.text.lower() == "window" and behind.token_type == TokenType.L_PAREN:
+            text[token.start : token.end + 1] = _MASK
+    return "".join(text)
+
+
+def _calls(part: exp.Expr) -> list[exp.Anonymous]:
+    return [call for call in part.find_all(exp.Anonymous) if call.name.lower() in _STRUCTS]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """What takes the place of a window: the SQL of its begin and end, and the name of its column."""
+
+    name: str
+    start: str
+    end: str
+
+    def of(self, part: str) -> exp.Expr:
+        """Return the expression of ``start`` or ``end``, or of both as a struct."""
+        whole = f"named_struct('start', {self.start}, 'end', {self.end})"
+        return _parsed({"start": self.start, "end": self.end}.get(part, whole))
+
+
+def _rewrite(select: exp.Select, calls: list[exp.Anonymous], relations: Mapping[str, Relation]) -> None:
+    group = select.args.get("group")
+    grouped = [one for one in (group.expressions if group is not None else []) if one in calls]
+    if len(grouped) != 1 or any(call != grouped[0] for call in calls):
+        raise Unplannable("a time window that is not the only one of its GROUP BY")
+    call, name = grouped[0], _STRUCTS[grouped[0].name.lower()]
+    if _calls(exp.Paren(this=call.expressions[0].copy())) or any(
+        source.alias_or_name.lower() == name for source in _sources(select)
+    ):
+        raise Unplannable("a time window over another one")
+    time = call.expressions[0]
+    kind = _kind(time, select, relations)
+    at = time.sql("spark")
+    if name == _SESSION:
+        times, replaced = _session(select, call, at, kind)
+    else:
+        times, replaced = _window(select, call, at, kind)
+    _name_outputs(select, name)
+    call.replace(replaced)
+    for node in [node for node in select.find_all(exp.Expr) if node.parent_select is select]:
+        part = _part_of(node, name, call)
+        if part is not None:
+            node.replace(times.of(part))
+
+
+def _window(select: exp.Select, call: exp.Anonymous, at: str, kind: str) -> tuple[_Times, exp.Expr]:
+    """Put the conditions of a tumbling or hopping window into WHERE."""
+    size, *more = [_microseconds(one) for one in call.expressions[1:]]
+    slide, offset = (more[0] if more else size), (more[1] if len(more) > 1 else 0)
+    if not 0 < slide <= size or len(more) > 2:
+        raise Unplannable("a time window whose slide is not between zero and its size")
+    instant = f"unix_micros({at})" if kind == "timestamp" else f"unix_micros(cast({at} as timestamp))"
+    begin = f"({instant} - ((({instant} - {offset}) % {slide} + {slide}) % {slide}))"
+    select.where(f"{at} is not null", copy=False, dialect="spark")
+    if slide < size:
+        hops = -(-size // slide)
+        if hops > HOPS_MAX:
+            raise Unplannable(f"more than {HOPS_MAX:,} windows have the same row")
+        begin = f"({begin} - {_HOP}.i * {slide})"
+        select.join(exp.alias_(exp.to_table(HOPS), _HOP, table=True), join_type="cross", copy=False)
+        select.where(f"{_HOP}.i < {hops}", f"{instant} < {begin} + {size}", copy=False, dialect="spark")
+    made = f"timestamp_micros({begin})"
+    start = f"cast({made} as timestamp_ntz)" if kind == "timestamp_ntz" else made
+    times = _Times("window", start, f"{start} + {_interval(size)}")
+    return times, times.of("start")
+
+
+def _session(select: exp.Select, call: exp.Anonymous, at: str, kind: str) -> tuple[_Times, exp.Expr]:
+    """Number the sessions of each partition in FROM. Rows with one time are in one session, whatever their order."""
+    if len(call.expressions) != 2:
+        raise Unplannable("a session window without a fixed gap")
+    if kind == "date":
+        raise Unplannable("sessions over dates")
+    gap = _interval(_microseconds(call.expressions[1]))
+    sources = _sources(select)
+    by = [one for one in select.args["group"].expressions if one is not call]
+    if len(sources) != 1 or not by:
+        raise Unplannable("sessions of a join, or without another grouped value")
+    source, alias = sources[0], exp.to_identifier(sources[0].alias_or_name).sql("spark")
+    if any(one.find(exp.Query, exp.Window, exp.AggFunc) for one in by):
+        raise Unplannable("sessions by a computed value")
+    over = f"over (partition by {', '.join(one.sql('spark') for one in by)} order by {at})"
+    begins = f"case when {at} <= lag({at}) {over} + {gap} then 0 else 1 end"
+    first = exp.select(f"{alias}.*", f"{begins} as session_begins", dialect="spark").from_(source.copy())
+    if (where := select.args.get("where")) is not None:
+        first = first.where(where.this.copy())
+    first = first.where(f"{at} is not null", dialect="spark")
+    number = f"sum({alias}.session_begins) {over} as session_number"
+    second = exp.select(f"{alias}.*", number, dialect="spark").from_(first.subquery(alias))
+    source.replace(second.subquery(alias))
+    select.set("where", None)
+    times = _Times(_SESSION, f"min({at})", f"max({at}) + {gap}")
+    return times, _parsed(f"{alias}.session_number")
+
+
+def _name_outputs(select: exp.Select, name: str) -> None:
+    """Keep the names that Spark gives to columns without an alias."""
+    for one in list(select.expressions):
+        if isinstance(one, exp.Column | exp.Dot) and one.name:
+            one.replace(exp.alias_(one.copy(), one.name, quoted=True))
+        elif isinstance(one, exp.Anonymous) and one.name.lower() in _STRUCTS:
+            one.replace(exp.alias_(one.copy(), name, quoted=True))
+
+
+def _part_of(node: exp.Expr, name: str, call: exp.Anonymous) -> str | None:
+    """Return ``start``, ``end`` or "" if a node is that part of the window, or all of it; None if it is neither."""
+    if isinstance(node, exp.Dot) and node.this == call:
+        return _known_part(node.expression.name)
+    if node == call and not isinstance(node.parent, exp.Dot):
+        return ""
+    if isinstance(node, exp.Column) and node.table.lower() == name:
+        return _known_part(node.name)
+    if isinstance(node, exp.Column) and not node.table and node.name.lower() == name:
+        return ""
+    return None
+
+
+def _known_part(name: str) -> str:
+    if name.lower() not in {"start", "end"}:
+        raise Unplannable("a part of a time window that is not its start or end")
+    return name.lower()
+
+
+def _kind(time: exp.Expr, select: exp.Select, relations: Mapping[str, Relation]) -> str:
+    """Return the type of a time; only that of a table's column, or of a cast, is known here."""
+    if isinstance(time, exp.Cast):
+        kind = time.to.sql("spark").lower()
+    elif isinstance(time, exp.Column):
+        tables = [one for one in _sources(select) if isinstance(one, exp.Table)]
+        if time.table:
+            tables = [one for one in tables if one.alias_or_name.lower() == time.table.lower()]
+        found = [relations[one.name.lower()].columns for one in tables if one.name.lower() in relations]
+        kinds = {kind for columns in found for column, kind in columns.items() if column.lower() == time.name.lower()}
+        kind = kinds.pop() if len(kinds) == 1 else ""
+    else:
+        kind = ""
+    if kind not in {"timestamp", "timestamp_ntz", "date"}:
+        raise Unplannable("a time window over a computed time, or over a column without a time")
+    return kind
+
+
+def _sources(select: exp.Select) -> list[exp.Expr]:
+    first = select.args.get("from_")
+    return [*([first.this] if first is not None else []), *(join.this for join in select.args.get("joins") or [])]
+
+
+def _microseconds(duration: exp.Expr) -> int:
+    text = duration.name if isinstance(duration, exp.Literal) and duration.is_string else ""
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
+        raise Unplannable("a time window whose duration is not fixed")
+    return sum(int(number) * _MICROSECONDS[unit.lower()] for number, unit in parts)
+
+
+def _interval(microseconds: int) -> str:
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return f"interval '{microseconds}' microsecond" if rest else f"interval '{seconds}' second"
+
+
+def _parsed(sql: str) -> exp.Expr:
+    return sqlglot.parse_one(sql, read="spark")
