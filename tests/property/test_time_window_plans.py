@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -118,7 +119,11 @@ class Kept:
         self._db.register("k", pa.Table.from_pylist(keys, schema=self._key_schema()))
         gone = {tuple(row.values()) for row in keys}
         kept = [row for row in self.rows if tuple(row[name] for name in self.plan.key) not in gone]
-        self.rows = kept + self._run(self.plan.rows_sql("k"))
+        starts = {}
+        for span in self.plan.spans if keys else ():
+            times = [row[span.start] for row in keys]
+            starts[span.start] = (min(times), max(times))
+        self.rows = kept + self._run(self.plan.rows_query("k", starts).sql())
 
     def faults(self) -> tuple[Counter[Any], Counter[Any]]:
         """What is missing, and what is too much."""
@@ -165,6 +170,7 @@ class Kept:
 def test_windows_kept_by_keys_have_the_rows_of_a_plain_count(shape: str, seed: int) -> None:
     kept = Kept(seed, shape)
     assert kept.plan.reason == ""
+    assert bool(kept.plan.spans) is ("sessions" not in shape and "of a user" not in shape)
     assert not any(kept.faults())
     for _ in range(8):
         kept.step()
@@ -176,12 +182,24 @@ def test_window_rule_with_a_mistake_is_found_wrong(mistake: str, monkeypatch: py
     shape, right, wrong = _MISTAKES[mistake]
     original = time_windows.without_time_windows
 
-    def broken(*arguments: Any) -> str:
-        text = original(*arguments)
-        assert right in text, text
-        return text.replace(right, wrong)
+    def broken(*arguments: Any) -> time_windows.Plain:
+        plain = original(*arguments)
+        assert right in plain.sql, plain.sql
+        return replace(plain, sql=plain.sql.replace(right, wrong))
 
     monkeypatch.setattr(planning, "without_time_windows", broken)
+    assert any(_fails(shape, seed) for seed in range(40))
+
+
+@pytest.mark.parametrize("shape", ["tumbling", "hopping"])
+def test_rows_are_read_for_the_whole_size_of_the_last_window(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    between = time_windows.Span.between
+
+    def short(span: time_windows.Span, least: datetime, greatest: datetime) -> Any:
+        return between(replace(span, window=replace(span.window, size=0)), least, greatest)
+
+    monkeypatch.setattr(time_windows.Span, "between", short)
+
     assert any(_fails(shape, seed) for seed in range(40))
 
 

@@ -16,7 +16,8 @@ rows (`top_rows.py`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from sqlglot import exp
 
@@ -27,7 +28,15 @@ from sinks.warehouse.planner.analyse import analyse
 from sinks.warehouse.planner.parse import normal_form
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.restrict import RowsQuery, Side, restriction_of, rows_of, rows_query
-from sinks.warehouse.planner.time_windows import HOPS, NUMBERS, has_time_windows, without_time_windows
+from sinks.warehouse.planner.time_windows import (
+    HOPS,
+    NUMBERS,
+    Span,
+    TimeWindow,
+    has_time_windows,
+    spans_of,
+    without_time_windows,
+)
 from sinks.warehouse.planner.top_rows import Top, without_limit
 from sinks.warehouse.planner.tree import Base, Block, Node, Sets, leaves, names
 from sinks.warehouse.planner.view_keys import unique_key, view_key
@@ -48,6 +57,7 @@ class ViewPlan:
         top: its ORDER BY ... LIMIT; None if it has none.
         text: its SQL without time windows; "" if it has none.
         numbers: whether its queries read `time_windows.NUMBERS`, which is not an input.
+        spans: columns of its key that are starts of windows.
     """
 
     name: str
@@ -60,6 +70,7 @@ class ViewPlan:
     top: Top | None = None
     text: str = ""
     numbers: bool = False
+    spans: tuple[Span, ...] = ()
     _node: Block | Sets | None = None
     _whole: Block | Sets | None = None
 
@@ -86,10 +97,16 @@ class ViewPlan:
         found.affected(self._query(), self.key)
         return [_difference(leaf.node, branches) for leaf, branches in found.constants.items()]
 
-    def rows_query(self, relation: str) -> RowsQuery:
-        """Return the query of its rows at this cut whose key is in `relation`, which has the columns `key`."""
+    def rows_query(self, relation: str, starts: Mapping[str, tuple[datetime, datetime]] | None = None) -> RowsQuery:
+        """Return the query of its rows at this cut whose key is in `relation`, which has the columns `key`.
+
+        `starts`: column of `spans` -> its least and greatest value in `relation`, so that fewer rows are read.
+        """
         node, keys = self._query(), quoted(relation)
-        found = rows_query(node, Side.NEW, restriction_of(node, keys, self.key))
+        known = starts or {}
+        bounds = tuple(span.between(*known[span.start]) for span in self.spans if span.start in known)
+        restriction = replace(restriction_of(node, keys, self.key), bounds=bounds)
+        found = rows_query(node, Side.NEW, restriction)
         if self.top is not None:
             return RowsQuery(self.top.sql(found.text, keys, self.key, self.columns), found.narrowed)
         if isinstance(node, Block):
@@ -137,10 +154,12 @@ def plan_view(name: str, sql: str, relations: Mapping[str, Relation]) -> ViewPla
 
 def _planned(name: str, sql: str, known: Mapping[str, Relation]) -> ViewPlan:
     text = ""
+    windows: tuple[TimeWindow, ...] = ()
     try:
         if has_time_windows(sql):
-            sql = text = without_time_windows(sql, known)
-            known = {**known, HOPS: NUMBERS}
+            plain = without_time_windows(sql, known)
+            sql = text = plain.sql
+            windows, known = plain.windows, {**known, HOPS: NUMBERS}
         query = normal_form(sql, known)
     except Unplannable as found:
         return ViewPlan(name, (), str(found))
@@ -167,7 +186,9 @@ def _planned(name: str, sql: str, known: Mapping[str, Relation]) -> ViewPlan:
         except Unplannable as found:
             obstacles[one] = str(found)
     reason = next(iter(obstacles.values())) if inputs and len(obstacles) == len(inputs) else ""
-    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, top, text, numbers, node, whole)
+    starts = {name: node.outputs[name] for name in key} if isinstance(node, Block) else {}
+    spans = spans_of(starts, windows)
+    return ViewPlan(name, inputs, reason, key, unique, columns, obstacles, top, text, numbers, spans, node, whole)
 
 
 def _difference(node: Node, branches: Sequence[str]) -> str:

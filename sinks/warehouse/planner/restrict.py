@@ -57,11 +57,13 @@ class Restriction:
         key: column of `relation` -> expression over the block's tables.
         is_typed: whether its columns have the types of the expressions. Otherwise comparisons include a cast, and what
             equals one of two equal values need not equal the other.
+        bounds: conditions that all wanted rows meet, for reading fewer.
     """
 
     relation: str
     key: tuple[tuple[str, exp.Expr], ...]
     is_typed: bool = False
+    bounds: tuple[exp.Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ class _Restricting:
                 table.replace(narrow[table.alias])  # in a subquery
         if restriction is None or any(_is_whole(leaf, restriction) for leaf in required(node.source)):
             return select
-        return select.where(self._among(restriction), copy=False)
+        return select.where(*(one.copy() for one in restriction.bounds), self._among(restriction), copy=False)
 
     def _part(self, node: Node, restriction: Restriction | None, columns: Sequence[str]) -> exp.Query:
         """Return one side of a UNION; the key's columns are those at the same positions."""

@@ -12,9 +12,10 @@ The text is only for plans. A view that is recomputed runs its own text; tests/s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from datetime import datetime, timedelta
+from itertools import pairwise, product
 from typing import Final
 
 import sqlglot
@@ -53,7 +54,70 @@ def has_time_windows(sql: str) -> bool:
     return _CALL.search(sql) is not None
 
 
-def without_time_windows(sql: str, relations: Mapping[str, Relation]) -> str:
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """A tumbling or hopping window over a time of type `kind`; sizes in microseconds."""
+
+    kind: str
+    size: int
+    slide: int
+    offset: int
+
+    @property
+    def hops(self) -> int:
+        """In how many windows a row can be."""
+        return -(-self.size // self.slide)
+
+    def begin(self, at: str, hop: str) -> str:
+        """Return the SQL of the begin, in microseconds since 1970; `at` and `hop` are SQL."""
+        instant = self.instant(at)
+        first = f"({instant} - ((({instant} - {self.offset}) % {self.slide} + {self.slide}) % {self.slide}))"
+        return first if self.hops == 1 else f"({first} - {hop} * {self.slide})"
+
+    def instant(self, at: str) -> str:
+        """Return the SQL of a time in microseconds since 1970."""
+        return f"unix_micros({at})" if self.kind == "timestamp" else f"unix_micros(cast({at} as timestamp))"
+
+    def start(self, at: str, hop: str) -> str:
+        """Return the SQL of the begin as a time."""
+        made = f"timestamp_micros({self.begin(at, hop)})"
+        return f"cast({made} as timestamp_ntz)" if self.kind == "timestamp_ntz" else made
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A text without time windows, and the tumbling and hopping ones that it had."""
+
+    sql: str
+    windows: tuple[TimeWindow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The rows of a window have times from its start, which is the view's column `start`, to its end.
+
+    Attributes:
+        start: the column of the view.
+        time: the column of the rows.
+        window: the window.
+    """
+
+    start: str
+    time: exp.Column
+    window: TimeWindow
+
+    def between(self, least: datetime, greatest: datetime) -> exp.Expr:
+        """Return the condition on rows whose windows start at `least` to `greatest`, for reading fewer of them."""
+        kind = "timestamp_ntz" if self.window.kind == "timestamp_ntz" else "timestamp"
+        at = self.time.sql("spark")
+        low, high = (
+            f"cast('{moment:%Y-%m-%d %H:%M:%S.%f}' as {kind})"
+            for moment in (least, greatest + timedelta(microseconds=self.window.size))
+        )
+        return _parsed(f"({at} >= {low} and {at} < {high})")
+
+
+def without_time_windows(sql: str, relations: Mapping[str, Relation]) -> Plain:
     """Return a text with the same rows, without time windows. Raises Unplannable."""
     masked = _masked(sql)
     try:
@@ -63,11 +127,24 @@ def without_time_windows(sql: str, relations: Mapping[str, Relation]) -> str:
     if not isinstance(query, exp.Query):
         raise Unplannable("it is not a single SELECT")
     check_faithful(masked, query)
+    windows: list[TimeWindow] = []
     for select in reversed(list(query.find_all(exp.Select))):  # innermost first
         calls = [call for call in _calls(select) if call.parent_select is select]
-        if calls:
-            _rewrite(select, calls, relations)
-    return str(query.sql("spark"))
+        window = _rewrite(select, calls, relations) if calls else None
+        windows += [] if window is None else [window]
+    return Plain(str(query.sql("spark")), tuple(windows))
+
+
+def spans_of(outputs: Mapping[str, exp.Expr], windows: Sequence[TimeWindow]) -> tuple[Span, ...]:
+    """Return the columns of a view that are starts of its windows. `outputs`: column -> expression."""
+    found = []
+    for name, expression in outputs.items():
+        columns = {column.sql("spark"): column for column in expression.find_all(exp.Column)}
+        for window in windows:
+            for at, hop in product(columns, columns):
+                if _parsed(_parsed(window.start(at, hop)).sql("spark")) == expression:
+                    found.append(Span(name, columns[at].copy(), window))
+    return tuple({span.start: span for span in found}.values())
 
 
 def _masked(sql: str) -> str:
@@ -96,7 +173,8 @@ class _Times:
         return _parsed({"start": self.start, "end": self.end}.get(part, whole))
 
 
-def _rewrite(select: exp.Select, calls: list[exp.Anonymous], relations: Mapping[str, Relation]) -> None:
+def _rewrite(select: exp.Select, calls: list[exp.Anonymous], relations: Mapping[str, Relation]) -> TimeWindow | None:
+    """Rewrite one SELECT in place. Returns its window, None if it has sessions."""
     group = select.args.get("group")
     grouped = [one for one in (group.expressions if group is not None else []) if one in calls]
     if len(grouped) != 1 or any(call != grouped[0] for call in calls):
@@ -109,38 +187,43 @@ def _rewrite(select: exp.Select, calls: list[exp.Anonymous], relations: Mapping[
     time = call.expressions[0]
     kind = _kind(time, select, relations)
     at = time.sql("spark")
+    window = None
     if name == _SESSION:
         times, replaced = _session(select, call, at, kind)
     else:
-        times, replaced = _window(select, call, at, kind)
+        window = _window_of(call, kind)
+        times = _place(select, window, at)
+        replaced = times.of("start")
     _name_outputs(select, name)
     call.replace(replaced)
     for node in [node for node in select.find_all(exp.Expr) if node.parent_select is select]:
         part = _part_of(node, name, call)
         if part is not None:
             node.replace(times.of(part))
+    return window
 
 
-def _window(select: exp.Select, call: exp.Anonymous, at: str, kind: str) -> tuple[_Times, exp.Expr]:
-    """Put the conditions of a tumbling or hopping window into WHERE."""
+def _window_of(call: exp.Anonymous, kind: str) -> TimeWindow:
     size, *more = [_microseconds(one) for one in call.expressions[1:]]
     slide, offset = (more[0] if more else size), (more[1] if len(more) > 1 else 0)
     if not 0 < slide <= size or len(more) > 2:
         raise Unplannable("a time window whose slide is not between zero and its size")
-    instant = f"unix_micros({at})" if kind == "timestamp" else f"unix_micros(cast({at} as timestamp))"
-    begin = f"({instant} - ((({instant} - {offset}) % {slide} + {slide}) % {slide}))"
+    window = TimeWindow(kind, size, slide, offset)
+    if window.hops > HOPS_MAX:
+        raise Unplannable(f"more than {HOPS_MAX:,} windows have the same row")
+    return window
+
+
+def _place(select: exp.Select, window: TimeWindow, at: str) -> _Times:
+    """Put the conditions of a window into WHERE, and what a hopping one is joined with into FROM."""
     select.where(f"{at} is not null", copy=False, dialect="spark")
-    if slide < size:
-        hops = -(-size // slide)
-        if hops > HOPS_MAX:
-            raise Unplannable(f"more than {HOPS_MAX:,} windows have the same row")
-        begin = f"({begin} - {_HOP}.i * {slide})"
+    hop = f"{_HOP}.i"
+    if window.hops > 1:
         select.join(exp.alias_(exp.to_table(HOPS), _HOP, table=True), join_type="cross", copy=False)
-        select.where(f"{_HOP}.i < {hops}", f"{instant} < {begin} + {size}", copy=False, dialect="spark")
-    made = f"timestamp_micros({begin})"
-    start = f"cast({made} as timestamp_ntz)" if kind == "timestamp_ntz" else made
-    times = _Times("window", start, f"{start} + {_interval(size)}")
-    return times, times.of("start")
+        inside = f"{window.instant(at)} < {window.begin(at, hop)} + {window.size}"
+        select.where(f"{hop} < {window.hops}", inside, copy=False, dialect="spark")
+    start = window.start(at, hop)
+    return _Times("window", start, f"{start} + {_interval(window.size)}")
 
 
 def _session(select: exp.Select, call: exp.Anonymous, at: str, kind: str) -> tuple[_Times, exp.Expr]:

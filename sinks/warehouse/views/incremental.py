@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.planner.decide import Decision, decide
@@ -143,13 +145,24 @@ def replacement(
     if plan.top is not None:
         held = before()
         inputs.add_rows(BEFORE, held)
-    query = plan.rows_query(_KEYS)
+    query = plan.rows_query(_KEYS, {} if inputs.in_frames else _starts(plan, keys.here()))
     text = query.sql(_hold(inputs, query, keys))
     budget.check()
     frame = spark.sql(text)
     if plan.top is not None:
         return _first_rows(frame.toArrow(), held, plan)
     return Replacement(keys, inputs.held(_named(frame, schema)))
+
+
+def _starts(plan: ViewPlan, keys: pa.Table) -> dict[str, tuple[datetime, datetime]]:
+    """Return the least and the greatest start of the windows of these keys, by column."""
+    place = {name.lower(): name for name in keys.column_names}
+    found = {}
+    for span in plan.spans:
+        ends = pc.min_max(keys.column(place[span.start]).cast(pa.timestamp("us"))).as_py()
+        if ends["min"] is not None:
+            found[span.start] = (ends["min"], ends["max"])
+    return found
 
 
 def _check_share(inputs: ViewInputs, plan: ViewPlan, changed: frozenset[str]) -> None:
