@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -12,13 +13,12 @@ import pytest
 
 from sinks.warehouse.planner.relations import Relation
 from sinks.warehouse.planner.time_windows import NUMBERS, without_time_windows
+from sinks.warehouse.views.definition import parse_view
 from sinks.warehouse.views.same_query import same_columns
 from tests.fixtures.views.kept_views import KeptLake
 from tests.property.test_time_window_plans import SHAPES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 ZERO: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,6 +32,7 @@ QUERIES: Final = [
     "select window(at, '90 minutes').start as began, count(*) as n from events group by window(at, '90 minutes')",
     "select o.id, window.end from events e join events o on o.id = e.user_id group by o.id, window(e.at, '2 days')",
 ]
+DAY: Final = "2026-11-30"
 SESSIONS_OF_DATES: Final = "session_window"
 
 
@@ -52,6 +53,17 @@ def test_text_without_time_windows_has_the_rows_of_sparks_own(kind: str, spark: 
         own, plain = spark.sql(sql), spark.sql(without_time_windows(sql, known).sql)
         assert same_columns(own, plain), sql
         assert Counter(map(str, own.collect())) == Counter(map(str, plain.collect())), sql
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_corrected_time_is_that_of_a_right_clock(kind: str, spark: SparkSession) -> None:
+    """The device is an hour behind, and the message took two seconds."""
+    times = {"at": "08:00", "sent": "09:30", "received": "10:30:02"}
+    cast = ", ".join(f"cast('{DAY} {time}' as {kind}) as {name}" for name, time in times.items())
+    spark.sql(f"select {cast}").createOrReplaceTempView("readings")
+    view = parse_view(Path("v.sql"), "select cast(corrected_time(at, sent, received) as string) as at from readings")
+
+    assert [row.at for row in spark.sql(view.plain).collect()] == [f"{DAY} 09:00:02"]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -18,7 +18,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
 _SETTING: Final = re.compile(r"\s*--\s*(dialect|key)\s*:\s*(.*?)\s*$", re.IGNORECASE)
-_MACROS: Final = frozenset({"valid_at", "watermark", "in_log_order"})
+_MACROS: Final = frozenset({"valid_at", "watermark", "in_log_order", "corrected_time"})
 _LAKE_ONLY: Final = frozenset({"history", "archive"})
 SPARK: Final = "it is written in Spark SQL; only views with `-- dialect: postgres` can run on PostgreSQL"
 

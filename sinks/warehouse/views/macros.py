@@ -4,8 +4,9 @@
                                                 or a version of a history
     watermark(archive.clicks, at, <interval>)   the greatest event time in the log, minus the allowed lateness
     in_log_order(archive.clicks, at)            the rows with `_seen_until`, the greatest event time up to each of them
+    corrected_time(at, sent, received)          the time of an event by a clock that is wrong by a constant
 
-All three depend on the log, never on the time of the computation: the same log gives the same rows, however many cuts
+All of them depend on the log, never on the time of the computation: the same log gives the same rows, however many cuts
 it was read in. A transaction is one moment: its own changes are valid at its commit.
 """
 
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
 VALID_AT: Final = "valid_at"
 _WATERMARK: Final = "watermark"
 _IN_LOG_ORDER: Final = "in_log_order"
-_ARGUMENTS: Final = {VALID_AT: 2, _WATERMARK: 3, _IN_LOG_ORDER: 2}
+_CORRECTED_TIME: Final = "corrected_time"
+_ARGUMENTS: Final = {VALID_AT: 2, _WATERMARK: 3, _IN_LOG_ORDER: 2, _CORRECTED_TIME: 3}
 _FORMS: Final = {
     VALID_AT: "valid_at(rate, orders), two aliases",
     _WATERMARK: "watermark(archive.clicks, at, interval '1' minute)",
     _IN_LOG_ORDER: "in_log_order(archive.clicks, at)",
+    _CORRECTED_TIME: "corrected_time(r.at, r.sent_at, r.received_at)",
 }
+_OF_AN_ARCHIVE: Final = frozenset({_WATERMARK, _IN_LOG_ORDER})
 _KINDS: Final = frozenset({"archive", "mirror", "history"})
 
 
@@ -75,7 +79,7 @@ def expand(sql: str, tokens: Sequence[Token], aliases: Sequence[tuple[str, str]]
         token, (arguments, end) = tokens[index], _arguments(sql, tokens, index + 2)
         if end is None or len(arguments) != _ARGUMENTS[name] or not all(arguments):
             return Finding(f"{name} has wrong arguments", f"expected e.g. {_FORMS[name]}", line_of_token(token))
-        if name != VALID_AT and not arguments[0].lower().startswith("archive."):
+        if name in _OF_AN_ARCHIVE and not arguments[0].lower().startswith("archive."):
             what = f"{name} reads an archive, not {arguments[0]}"
             return Finding(what, f"expected e.g. {_FORMS[name]}", line_of_token(token))
         if name == VALID_AT:
@@ -123,6 +127,9 @@ def _written(name: str, arguments: Sequence[str], kinds: dict[str, str]) -> str:
             f"({versions}._valid_from_lsn <= {moment} and "
             f"({versions}._valid_to_lsn is null or {versions}._valid_to_lsn > {moment}))"
         )
+    if name == _CORRECTED_TIME:
+        event, sent, received = arguments
+        return f"(({event}) + (({received}) - ({sent})))"
     if name == _WATERMARK:
         table, column, lateness = arguments
         return f"(select max(w.{column}) - ({lateness}) from {table} w)"  # noqa: S608 - of the view's own text

@@ -53,6 +53,12 @@ def test_text_of_the_file_stays_as_it_was_written(tmp_path: Path) -> None:
     assert "valid_at(" not in view.plain
 
 
+def test_corrected_time_adds_what_the_clock_was_wrong_by() -> None:
+    found = parsed("select corrected_time(o.at, o.sent, coalesce(o.received, o.sent)) as at from orders o")
+
+    assert found == "select ((o.at) + ((coalesce(o.received, o.sent)) - (o.sent))) as at from orders o"
+
+
 def test_column_or_text_of_that_name_is_left_alone() -> None:
     sql = "select o.watermark, 'valid_at(r, o)' as word, `in_log_order` from orders o"
 
@@ -70,6 +76,7 @@ def test_column_or_text_of_that_name_is_left_alone() -> None:
         ("select 1 as a from history.rates r where valid_at(r, o)", "valid_at names o, which is not a table"),
         ("select 1 as a from orders where valid_at(r)", "valid_at has wrong arguments"),
         ("select 1 as a from orders where at < watermark(orders, at, interval '1' day)", "reads an archive"),
+        ("select corrected_time(o.at, o.sent) as a from orders o", "corrected_time has wrong arguments"),
         ("select 1 as a from in_log_order(archive.clicks) c", "in_log_order has wrong arguments"),
         ("select 1 as a from in_log_order(archive.clicks, at", "in_log_order has wrong arguments"),
     ],
