@@ -26,6 +26,20 @@ KINDS: Final = {"timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.time
 QUERIES: Final = [
     *(sql for sql, _ in SHAPES.values()),
     "select window.start, window.end from events group by window(at, '1 week', '1 day', '6 hours')",
+    "select user_id, window.start, count(*) as n from events group by 1, window(at, '10 seconds')",
+    "select user_id as u, window.end from events where amount > 0 group by u, window(at, '7 seconds')",
+    "select window.start, count(*) as n from events where amount > 2 or user_id = 1 group by window(at, '9 seconds')",
+    """select user_id, session_window.start from events where amount > 2 or id = 1
+       group by user_id, session_window(at, '3 seconds')""",
+    """select window.start, count(distinct user_id) filter (where amount > 1) as n from events
+       group by window(cast(at as timestamp), '20 seconds', '7 seconds')""",
+    """select o.id, window.start, count(e.id) as n from events o left join events e on e.user_id = o.id
+       group by o.id, window(e.at, '1 day')""",
+    """with w as (
+           select user_id, window.start as s, count(*) as n from events group by user_id, window(at, '5 seconds')
+       )
+       select s, sum(n) as n from w where n > 1 group by s union all
+       select session_window.end, count(*) as n from events group by user_id, session_window(at, '2 seconds')""",
     "select window, count(*) as n from events group by window(at, '1 day')",
     "select cast(window.start as date) as day, max(window.end) as until from events group by window(at, '6 hours')",
     "select window.start, count(*) as n from events group by window(at, '6 hours') having count(*) > 1",

@@ -238,8 +238,10 @@ def _session(select: exp.Select, call: exp.Anonymous, at: str, kind: str) -> tup
     if len(sources) != 1 or not by:
         raise Unplannable("sessions of a join, or without another grouped value")
     source, alias = sources[0], exp.to_identifier(sources[0].alias_or_name).sql("spark")
-    if any(one.find(exp.Query, exp.Window, exp.AggFunc) for one in by):
-        raise Unplannable("sessions by a computed value")
+    if any(_is_alias(one, select) for one in by):
+        raise Unplannable("sessions by an alias; group by its expression")
+    if any(isinstance(one, exp.Literal) or one.find(exp.Query, exp.Window, exp.AggFunc) for one in by):
+        raise Unplannable("sessions by a computed value, or by the number of a column")
     over = f"over (partition by {', '.join(one.sql('spark') for one in by)} order by {at})"
     begins = f"case when {at} <= lag({at}) {over} + {gap} then 0 else 1 end"
     first = exp.select(f"{alias}.*", f"{begins} as session_begins", dialect="spark").from_(source.copy())
@@ -252,6 +254,15 @@ def _session(select: exp.Select, call: exp.Anonymous, at: str, kind: str) -> tup
     select.set("where", None)
     times = _Times(_SESSION, f"min({at})", f"max({at}) + {gap}")
     return times, _parsed(f"{alias}.session_number")
+
+
+def _is_alias(grouped: exp.Expr, select: exp.Select) -> bool:
+    """Whether a grouped name may be that of another expression of the SELECT."""
+    if not isinstance(grouped, exp.Column) or grouped.table:
+        return False
+    name = grouped.name.lower()
+    meant = [one.this for one in select.expressions if isinstance(one, exp.Alias) and one.alias.lower() == name]
+    return any(not isinstance(one, exp.Column) or one.name.lower() != name for one in meant)
 
 
 def _name_outputs(select: exp.Select, name: str) -> None:
