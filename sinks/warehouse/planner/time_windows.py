@@ -71,7 +71,8 @@ class TimeWindow:
     def begin(self, at: str, hop: str) -> str:
         """Return the SQL of the begin, in microseconds since 1970; `at` and `hop` are SQL."""
         instant = self.instant(at)
-        first = f"({instant} - ((({instant} - {self.offset}) % {self.slide} + {self.slide}) % {self.slide}))"
+        shifted = f"{instant} - {self.offset}" if self.offset else instant
+        first = f"({instant} - pmod({shifted}, {self.slide}))"
         return first if self.hops == 1 else f"({first} - {hop} * {self.slide})"
 
     def instant(self, at: str) -> str:
@@ -220,8 +221,10 @@ def _place(select: exp.Select, window: TimeWindow, at: str) -> _Times:
     hop = f"{_HOP}.i"
     if window.hops > 1:
         select.join(exp.alias_(exp.to_table(HOPS), _HOP, table=True), join_type="cross", copy=False)
-        inside = f"{window.instant(at)} < {window.begin(at, hop)} + {window.size}"
-        select.where(f"{hop} < {window.hops}", inside, copy=False, dialect="spark")
+        select.where(f"{hop} < {window.hops}", copy=False, dialect="spark")
+        if window.size % window.slide:
+            inside = f"{window.instant(at)} < {window.begin(at, hop)} + {window.size}"
+            select.where(inside, copy=False, dialect="spark")
     start = window.start(at, hop)
     return _Times("window", start, f"{start} + {_interval(window.size)}")
 

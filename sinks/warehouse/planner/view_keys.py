@@ -24,6 +24,7 @@ from sinks.warehouse.planner.tree import (
     Outer,
     Ref,
     Sets,
+    is_plain,
     names,
     refs,
 )
@@ -33,7 +34,7 @@ def view_key(node: Block | Sets) -> tuple[str, ...]:
     """Return the columns to keep a view by; never empty. Raises Unplannable if there are none."""
     found = _key(node)
     if found:
-        return found
+        return _without_computed(node, found) if isinstance(node, Block) else found
     if isinstance(node, Sets):
         raise Unplannable("no column of its UNION identifies the rows that a change affects")
     if node.bounded:
@@ -43,6 +44,23 @@ def view_key(node: Block | Sets) -> tuple[str, ...]:
     if node.windows:
         raise Unplannable("the partition columns of its windows are not among its columns")
     raise Unplannable("none of its columns identifies the rows that a change affects")
+
+
+def _without_computed(block: Block, columns: Sequence[str]) -> tuple[str, ...]:
+    """Drop columns that are computed of another one alone, such as a window's end of its start."""
+    kept = list(columns)
+    for name in reversed(columns):
+        others = [block.outputs[other] for other in kept if other != name]
+        if any(_is_computed_of(block.outputs[name], other) for other in others):
+            kept.remove(name)
+    return tuple(kept)
+
+
+def _is_computed_of(expression: exp.Expr, other: exp.Expr) -> bool:
+    if not is_plain(expression) or not other.find(exp.Column):
+        return False
+    rest = expression.copy().transform(lambda node: exp.null() if node == other else node)
+    return rest != expression and rest.find(exp.Column) is None
 
 
 def unique_key(node: Node) -> tuple[str, ...]:
