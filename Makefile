@@ -19,7 +19,7 @@ help: ## list the targets
 
 setup: $(VENV)/ready ## create the virtual environment, every package by hash
 
-$(VENV)/ready: constraints.txt pyproject.toml docker/compile_hook.py cdc/encode/_plain_rows.c
+$(VENV)/ready: constraints.txt pyproject.toml $(wildcard docker/compile_hook.py cdc/encode/_plain_rows.c)
 	@$(PYTHON) -c 'import sys; sys.exit("Tailrace needs Python >= 3.11, this is %d.%d; set PYTHON=" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing packages into $(VENV); this takes a minute or two, once ..."

@@ -52,6 +52,7 @@ SESSIONS_OF_DATES: Final = "session_window"
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_without_time_windows_has_the_rows_of_sparks_own(kind: str, spark: SparkSession) -> None:
+    spark = spark.newSession()  # temporary views are its own
     chance = random.Random(7)
     rows = [event(chance, number, kind) for number in range(400)]
     schema = pa.schema([("id", pa.int64()), ("user_id", pa.int64()), ("at", KINDS[kind]), ("amount", pa.int32())])
@@ -72,6 +73,7 @@ def test_text_without_time_windows_has_the_rows_of_sparks_own(kind: str, spark: 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
 def test_corrected_time_is_that_of_a_right_clock(kind: str, spark: SparkSession) -> None:
     """The device is an hour behind, and the message took two seconds."""
+    spark = spark.newSession()
     times = {"at": "08:00", "sent": "09:30", "received": "10:30:02"}
     cast = ", ".join(f"cast('{DAY} {time}' as {kind}) as {name}" for name, time in times.items())
     spark.sql(f"select {cast}").createOrReplaceTempView("readings")
@@ -88,7 +90,7 @@ def test_views_of_time_windows_are_kept_by_keys_and_have_the_rows_of_a_plain_cou
     schema = pa.schema(
         [("id", pa.int64()), ("user_id", pa.int64()), ("at", pa.timestamp("us")), ("amount", pa.int32())]
     )
-    lake = KeptLake(spark, tmp_path, views, {"events": schema}, {"events": ("id",)})
+    lake = KeptLake(spark.newSession(), tmp_path, views, {"events": schema}, {"events": ("id",)})
     chance = random.Random(seed)
     rows = {number: event(chance, number, "timestamp_ntz") for number in range(60)}
     lake.cut({"events": (list(rows.values()), [])})
