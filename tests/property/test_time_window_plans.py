@@ -120,7 +120,7 @@ class Kept:
         kept = [row for row in self.rows if tuple(row[name] for name in self.plan.key) not in gone]
         starts = {}
         for span in self.plan.spans if keys else ():
-            times = [row[span.start] for row in keys]
+            times = [round((row[span.start] - _ZERO) / timedelta(microseconds=1)) for row in keys]
             starts[span.start] = (min(times), max(times))
         self.rows = kept + self._run(self.plan.rows_query("k", starts).sql())
 
@@ -194,7 +194,7 @@ def test_window_rule_with_a_mistake_is_found_wrong(mistake: str, monkeypatch: py
 def test_rows_are_read_for_the_whole_size_of_the_last_window(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     between = time_windows.Span.between
 
-    def short(span: time_windows.Span, least: datetime, greatest: datetime) -> Any:
+    def short(span: time_windows.Span, least: int, greatest: int) -> Any:
         return between(replace(span, window=replace(span.window, size=0)), least, greatest)
 
     monkeypatch.setattr(time_windows.Span, "between", short)

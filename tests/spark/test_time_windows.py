@@ -110,8 +110,9 @@ def test_views_of_time_windows_are_kept_by_keys_and_have_the_rows_of_a_plain_cou
 
 
 def event(chance: random.Random, number: int, kind: str) -> dict[str, Any]:
-    """A random event; its time is often one of a few, or null, or before 1970."""
-    seconds = chance.choice([None, *range(-20, 60), 4.5, chance.random() * 40, chance.random() * 10**6])
+    """A random event; its time is often one of a few, or null, or before 1970, or in the first century."""
+    long_ago = [-60_700_000_000] * 9 if kind == "timestamp_ntz" else []
+    seconds = chance.choice([None, *range(-20, 60), 4.5, chance.random() * 40, chance.random() * 10**6, *long_ago])
     at: datetime | date | None = None
     if seconds is not None:
         at = ZERO + timedelta(seconds=round(seconds, 6))

@@ -34,12 +34,7 @@ def normal_form(sql: str, relations: Mapping[str, Relation]) -> exp.Query:
     """
     if _BY_WINDOW.search(sql):
         raise Unplannable("it groups by a column named window")
-    try:
-        found = sqlglot.parse_one(sql, read="spark")
-    except SqlglotError as error:
-        raise Unplannable("only Spark can parse its SQL") from error
-    if not isinstance(found, exp.Query):
-        raise Unplannable("it is not a single SELECT")
+    found = parsed(sql)
     _check_forms(found)
     check_faithful(sql, found)
     query = _without_with(found)
@@ -54,6 +49,17 @@ def normal_form(sql: str, relations: Mapping[str, Relation]) -> exp.Query:
         raise Unplannable("its columns cannot be resolved") from error
     _unique_aliases(qualified)
     return qualified
+
+
+def parsed(sql: str) -> exp.Query:
+    """Return the tree of a query in Spark's dialect. Raises Unplannable."""
+    try:
+        found = sqlglot.parse_one(sql, read="spark")
+    except SqlglotError as error:
+        raise Unplannable("only Spark can parse its SQL") from error
+    if not isinstance(found, exp.Query):
+        raise Unplannable("it is not a single SELECT")
+    return found
 
 
 def _check_forms(query: exp.Query) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 from sqlglot import exp
 
@@ -97,10 +96,11 @@ class ViewPlan:
         found.affected(self._query(), self.key)
         return [_difference(leaf.node, branches) for leaf, branches in found.constants.items()]
 
-    def rows_query(self, relation: str, starts: Mapping[str, tuple[datetime, datetime]] | None = None) -> RowsQuery:
+    def rows_query(self, relation: str, starts: Mapping[str, tuple[int, int]] | None = None) -> RowsQuery:
         """Return the query of its rows at this cut whose key is in `relation`, which has the columns `key`.
 
-        `starts`: column of `spans` -> its least and greatest value in `relation`, so that fewer rows are read.
+        `starts`: column of `spans` -> its least and greatest value in `relation`, in microseconds since 1970, so that
+        fewer rows are read.
         """
         node, keys = self._query(), quoted(relation)
         known = starts or {}

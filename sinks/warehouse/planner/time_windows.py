@@ -14,22 +14,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from itertools import pairwise, product
 from typing import Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
+from sinks.warehouse.planner.parse import parsed, sources
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.rewrite_check import check_faithful
 
-HOPS: Final = "time_window_hops"
+HOPS: Final = "__hops"
 """The relation that hopping windows are joined with: the numbers below `HOPS_MAX`."""
 HOPS_MAX: Final = 1_000
-_HOP: Final = "time_window_hop"
+_HOP: Final = "__hop"
 NUMBERS: Final = Relation(HOPS, {"i": "bigint"}, ("i",), HOPS_MAX)
 
 _CALL: Final = re.compile(r"\bwindow\s*\(|\bsession_window\s*\(", re.IGNORECASE)
@@ -107,26 +106,20 @@ class Span:
     time: exp.Column
     window: TimeWindow
 
-    def between(self, least: datetime, greatest: datetime) -> exp.Expr:
-        """Return the condition on rows whose windows start at `least` to `greatest`, for reading fewer of them."""
-        kind = "timestamp_ntz" if self.window.kind == "timestamp_ntz" else "timestamp"
-        at = self.time.sql("spark")
-        low, high = (
-            f"cast('{moment:%Y-%m-%d %H:%M:%S.%f}' as {kind})"
-            for moment in (least, greatest + timedelta(microseconds=self.window.size))
-        )
+    def between(self, least: int, greatest: int) -> exp.Expr:
+        """Return the condition on rows whose windows start at `least` to `greatest`, for reading fewer of them.
+
+        Both are microseconds since 1970.
+        """
+        at, kind = self.time.sql("spark"), "timestamp_ntz" if self.window.kind == "timestamp_ntz" else "timestamp"
+        low, high = (f"cast(timestamp_micros({moment}) as {kind})" for moment in (least, greatest + self.window.size))
         return _parsed(f"({at} >= {low} and {at} < {high})")
 
 
 def without_time_windows(sql: str, relations: Mapping[str, Relation]) -> Plain:
     """Return a text with the same rows, without time windows. Raises Unplannable."""
     masked = _masked(sql)
-    try:
-        query = sqlglot.parse_one(masked, read="spark")
-    except SqlglotError as error:
-        raise Unplannable("only Spark can parse its SQL") from error
-    if not isinstance(query, exp.Query):
-        raise Unplannable("it is not a single SELECT")
+    query = parsed(masked)
     check_faithful(masked, query)
     windows: list[TimeWindow] = []
     for select in reversed(list(query.find_all(exp.Select))):  # innermost first
@@ -182,7 +175,7 @@ def _rewrite(select: exp.Select, calls: list[exp.Anonymous], relations: Mapping[
         raise Unplannable("a time window that is not the only one of its GROUP BY")
     call, name = grouped[0], _STRUCTS[grouped[0].name.lower()]
     if _calls(exp.Paren(this=call.expressions[0].copy())) or any(
-        source.alias_or_name.lower() == name for source in _sources(select)
+        source.alias_or_name.lower() == name for source in sources(select)
     ):
         raise Unplannable("a time window over another one")
     time = call.expressions[0]
@@ -236,11 +229,11 @@ def _session(select: exp.Select, call: exp.Anonymous, at: str, kind: str) -> tup
     if kind == "date":
         raise Unplannable("sessions over dates")
     gap = _interval(_microseconds(call.expressions[1]))
-    sources = _sources(select)
+    read = sources(select)
     by = [one for one in select.args["group"].expressions if one is not call]
-    if len(sources) != 1 or not by:
+    if len(read) != 1 or not by:
         raise Unplannable("sessions of a join, or without another grouped value")
-    source, alias = sources[0], exp.to_identifier(sources[0].alias_or_name).sql("spark")
+    source, alias = read[0], exp.to_identifier(read[0].alias_or_name).sql("spark")
     if any(_is_alias(one, select) for one in by):
         raise Unplannable("sessions by an alias; group by its expression")
     if any(isinstance(one, exp.Literal) or one.find(exp.Query, exp.Window, exp.AggFunc) for one in by):
@@ -301,7 +294,7 @@ def _kind(time: exp.Expr, select: exp.Select, relations: Mapping[str, Relation])
     if isinstance(time, exp.Cast):
         kind = time.to.sql("spark").lower()
     elif isinstance(time, exp.Column):
-        tables = [one for one in _sources(select) if isinstance(one, exp.Table)]
+        tables = [one for one in sources(select) if isinstance(one, exp.Table)]
         if time.table:
             tables = [one for one in tables if one.alias_or_name.lower() == time.table.lower()]
         found = [relations[one.name.lower()].columns for one in tables if one.name.lower() in relations]
@@ -312,11 +305,6 @@ def _kind(time: exp.Expr, select: exp.Select, relations: Mapping[str, Relation])
     if kind not in {"timestamp", "timestamp_ntz", "date"}:
         raise Unplannable("a time window over a computed time, or over a column without a time")
     return kind
-
-
-def _sources(select: exp.Select) -> list[exp.Expr]:
-    first = select.args.get("from_")
-    return [*([first.this] if first is not None else []), *(join.this for join in select.args.get("joins") or [])]
 
 
 def _microseconds(duration: exp.Expr) -> int:

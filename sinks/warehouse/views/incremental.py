@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,7 +20,6 @@ from sinks.warehouse.planner.decide import Decision, decide
 from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation, Unplannable, images, old
 from sinks.warehouse.planner.restrict import RowsQuery
-from sinks.warehouse.planner.time_windows import NUMBERS
 from sinks.warehouse.planner.top_rows import BEFORE, LAST, ORIGIN
 from sinks.warehouse.spark.held_rows import HeldRows
 from sinks.warehouse.views.budget import Budget
@@ -47,9 +45,17 @@ class PlanBook:
     _known: dict[str, tuple[str, Decision]] = field(default_factory=dict)
 
     def decide(
-        self, spark: SparkSession, view: BoundView, relations: Mapping[str, Relation], frame: DataFrame
+        self,
+        spark: SparkSession,
+        view: BoundView,
+        relations: Mapping[str, Relation],
+        frame: DataFrame,
+        inputs: ViewInputs,
     ) -> Decision:
-        """Return whether the view can be kept by keys over these relations; `frame` is made from its own text."""
+        """Return whether the view can be kept by keys over these relations.
+
+        `frame` is made from its own text, over `inputs`.
+        """
         from pyspark.errors import PySparkException
 
         form = f"{view.sha} {sorted((one.name, list(one.columns.items()), one.key) for one in relations.values())}"
@@ -59,7 +65,7 @@ class PlanBook:
         plan = plan_view(view.name, view.sql, relations)
         try:
             has_use = not plan.reason or plan.unique
-            reads_same = bool(has_use) and _reads_same(spark, plan, frame)
+            reads_same = bool(has_use) and _reads_same(spark, inputs, plan, frame)
         except Unplannable as found:
             return Decision(plan, str(found))
         except PySparkException as error:
@@ -74,17 +80,12 @@ class PlanBook:
         return None if known is None else known[1].unique
 
 
-def _reads_same(spark: SparkSession, plan: ViewPlan, frame: DataFrame) -> bool:
+def _reads_same(spark: SparkSession, inputs: ViewInputs, plan: ViewPlan, frame: DataFrame) -> bool:
     """Whether Spark reads the planner's form like the view's own text, or like that without time windows."""
-    provide_numbers(spark, plan)
+    if plan.numbers:
+        inputs.add_numbers()
     own = spark.sql(plan.text) if plan.text else frame
     return same_columns(frame, own) and same_query(own, spark.sql(plan.whole_sql()))
-
-
-def provide_numbers(spark: SparkSession, plan: ViewPlan) -> None:
-    """Add what hopping windows are joined with to the session."""
-    if plan.numbers:
-        spark.range(NUMBERS.rows).toDF(*NUMBERS.columns).createOrReplaceTempView(NUMBERS.name)
 
 
 def not_run(error: PySparkException) -> str:
@@ -121,7 +122,8 @@ def replacement(
     if plan.top is not None and inputs.in_frames:
         raise Unplannable("executors recompute a view with a limit")
     _check_share(inputs, plan, changed)
-    provide_numbers(spark, plan)
+    if plan.numbers:
+        inputs.add_numbers()
     _check_constants(spark, inputs, plan, changed)
     by_name = {column.name.lower(): column for column in schema.fields}
     text = plan.keys_sql(changed)
@@ -154,12 +156,15 @@ def replacement(
     return Replacement(keys, inputs.held(_named(frame, schema)))
 
 
-def _starts(plan: ViewPlan, keys: pa.Table) -> dict[str, tuple[datetime, datetime]]:
-    """Return the least and the greatest start of the windows of these keys, by column."""
+def _starts(plan: ViewPlan, keys: pa.Table) -> dict[str, tuple[int, int]]:
+    """Return the least and the greatest start of the windows of these keys, in microseconds since 1970, by column.
+
+    Python has no times behind the year 9999; PostgreSQL and Spark have.
+    """
     place = {name.lower(): name for name in keys.column_names}
     found = {}
     for span in plan.spans:
-        ends = pc.min_max(keys.column(place[span.start]).cast(pa.timestamp("us"))).as_py()
+        ends = pc.min_max(keys.column(place[span.start]).cast(pa.timestamp("us")).cast(pa.int64())).as_py()
         if ends["min"] is not None:
             found[span.start] = (ends["min"], ends["max"])
     return found

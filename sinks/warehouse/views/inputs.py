@@ -23,6 +23,7 @@ from sinks.warehouse.lake.committer import DELETED
 from sinks.warehouse.lake.location import Where
 from sinks.warehouse.lake.table_naming import quoted, sql_name, unescaped
 from sinks.warehouse.planner.relations import WEIGHT, Relation, Unplannable, images, old
+from sinks.warehouse.planner.time_windows import NUMBERS
 from sinks.warehouse.spark.frames import frame_of_rows
 from sinks.warehouse.spark.held_rows import HeldRows, collected
 from sinks.warehouse.views.change_feed import view_feed
@@ -177,6 +178,10 @@ class ViewInputs:
     def add_rows(self, name: str, rows: Either) -> None:
         """Make rows readable under a name; they replace earlier rows of that name."""
         self._register(name, self._framed(rows))
+
+    def add_numbers(self) -> None:
+        """Make what hopping windows are joined with readable."""
+        self._register(NUMBERS.name, self._spark.range(NUMBERS.rows).toDF(*NUMBERS.columns))
 
     def held(self, frame: DataFrame) -> HeldRows:
         """Compute a frame once; `close` frees what it takes. Raises PySparkException."""

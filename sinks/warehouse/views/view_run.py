@@ -312,7 +312,7 @@ class _Run:
     def _decide(self, view: BoundView, lane: _Lane, frame: DataFrame) -> Decision:
         relations = {name: lane.inputs.relation(name) for name in view.tables}
         relations |= {name: lane.inputs.relation(name, self._unique(other)) for name, other in view.views.items()}
-        return self._book.decide(lane.spark, view, relations, frame)
+        return self._book.decide(lane.spark, view, relations, frame, lane.inputs)
 
     def _unique(self, view: str) -> tuple[str, ...]:
         """Return the columns that no two rows of a view share; as recorded if it did not change since the start."""
