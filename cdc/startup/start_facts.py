@@ -169,7 +169,7 @@ def _log_facts(
 def hides_commits(reader: TopicReader, admin: TopicAdmin, name: str) -> bool:
     """Whether the progress topic may have newer records than a reader sees now: see `LogFacts.hidden`."""
     topic = progress_topic(name)
-    written = admin.written_to((topic, 0))
+    written = admin.written_to((topic, 0), timeout_s=_ANSWER_S)
     return reader.end_offsets([topic])[topic, 0][1] < written
 
 
