@@ -25,13 +25,19 @@ _NAME: Final = _SOURCE.stem + str(sysconfig.get_config_var("EXT_SUFFIX"))
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
     """Adds the compiled module to a wheel, or puts it beside its source."""
 
+    _made: tempfile.TemporaryDirectory[str] | None = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; `version` is ``editable`` for development, else ``standard``."""
         if os.environ.get(PURE) == "1":
             return
         source = Path(self.root) / _SOURCE
         editable = version == "editable"
-        folder = source.parent if editable else Path(tempfile.mkdtemp(prefix="tailrace-"))
+        if editable:
+            folder = source.parent
+        else:
+            self._made = tempfile.TemporaryDirectory(prefix="tailrace-")
+            folder = Path(self._made.name)
         reason = compiled(source, folder / _NAME)
         if reason:
             self.app.display_warning(f"without compiled code, which doubles the CPU of a row: {reason}")
@@ -39,6 +45,11 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(folder / _NAME)] = str(_SOURCE.parent / _NAME)
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Remove what the wheel has now."""
+        if self._made is not None:
+            self._made.cleanup()
 
 
 def compiled(source: Path, target: Path) -> str:

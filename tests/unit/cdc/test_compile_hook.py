@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from cdc.encode.plain_rows import COMPILED
 from tests.tidy.tree import ROOT, loaded
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 hook: Final = loaded(ROOT / "docker" / "compile_hook.py")
 SOURCE: Final = ROOT / "cdc" / "encode" / "_plain_rows.c"
@@ -45,6 +43,12 @@ def test_build_of_code_that_does_not_compile_goes_on_with_a_warning(tmp_path: Pa
     assert "_plain_rows.c" in warnings[0]
 
 
+def test_compiled_module_is_removed_when_the_wheel_has_it() -> None:
+    data, warnings = built(ROOT, "standard")
+
+    assert [Path(one).exists() for one in data["force_include"]] == ([] if warnings else [False])
+
+
 def test_pure_wheel_is_made_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_PURE", "1")
 
@@ -56,5 +60,7 @@ def built(root: Path, version: str) -> tuple[dict[str, Any], list[str]]:
     warnings: list[str] = []
     app = SimpleNamespace(display_warning=warnings.append)
     data: dict[str, Any] = {"force_include": {}, "pure_python": True}
-    hook.CompileHook(str(root), {}, None, None, "", "wheel", app).initialize(version, data)
+    made = hook.CompileHook(str(root), {}, None, None, "", "wheel", app)
+    made.initialize(version, data)
+    made.finalize(version, data, "")
     return data, warnings
