@@ -19,7 +19,7 @@ from typing import Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from sinks.warehouse.planner.parse import parsed, sources
 from sinks.warehouse.planner.relations import Relation, Unplannable
@@ -32,10 +32,10 @@ _HOP: Final = "__hop"
 NUMBERS: Final = Relation(HOPS, {"i": "bigint"}, ("i",), HOPS_MAX)
 
 _CALL: Final = re.compile(r"\bwindow\s*\(|\bsession_window\s*\(", re.IGNORECASE)
-_MASK: Final = "wind0w"
-"""sqlglot 30 reads ``group by window(...)`` as the WINDOW clause."""
+MASKED_WINDOW: Final = "wind0w"
+"""What `window` is called in a parsed text; it is as long."""
 _SESSION: Final = "session_window"
-_STRUCTS: Final = {_MASK: "window", _SESSION: _SESSION}
+_STRUCTS: Final = {MASKED_WINDOW: "window", _SESSION: _SESSION}
 _PART: Final = re.compile(r"(\d+)\s+(microsecond|millisecond|second|minute|hour|day|week)s?", re.IGNORECASE)
 _MICROSECONDS: Final = {
     "microsecond": 1,
@@ -118,9 +118,9 @@ class Span:
 
 def without_time_windows(sql: str, relations: Mapping[str, Relation]) -> Plain:
     """Return a text with the same rows, without time windows. Raises Unplannable."""
-    masked = _masked(sql)
-    query = parsed(masked)
-    check_faithful(masked, query)
+    text = masked(sql, sqlglot.tokenize(sql, read="spark"))
+    query = parsed(text)
+    check_faithful(text, query)
     windows: list[TimeWindow] = []
     for select in reversed(list(query.find_all(exp.Select))):  # innermost first
         calls = [call for call in _calls(select) if call.parent_select is select]
@@ -141,11 +141,12 @@ def spans_of(outputs: Mapping[str, exp.Expr], windows: Sequence[TimeWindow]) -> 
     return tuple({span.start: span for span in found}.values())
 
 
-def _masked(sql: str) -> str:
+def masked(sql: str, tokens: Sequence[Token]) -> str:
+    """Mask what sqlglot 30 misreads, without changing positions: ``group by window(...)`` as the WINDOW clause."""
     text = list(sql)
-    for token, behind in pairwise(sqlglot.tokenize(sql, read="spark")):
-        if token.text.lower() == "window" and behind.token_type == TokenType.L_PAREN:
-            text[token.start : token.end + 1] = _MASK
+    for token, behind in pairwise(tokens):
+        if token.token_type == TokenType.WINDOW and behind.token_type == TokenType.L_PAREN:
+            text[token.start : token.end + 1] = MASKED_WINDOW
     return "".join(text)
 
 

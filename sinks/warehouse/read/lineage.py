@@ -14,8 +14,9 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
 from cdc.errors import UsageError
+from sinks.warehouse.planner.time_windows import MASKED_WINDOW
 from sinks.warehouse.views.definition import View, read_views
-from sinks.warehouse.views.query_text import MASKED_WINDOW, parsed, table_names
+from sinks.warehouse.views.query_text import parsed, table_names
 
 _TIME_WINDOWS: Final = {MASKED_WINDOW: "window", "window": "window", "session_window": "session_window"}
 _EXPRESSION_MAX: Final = 300  # characters of an expression that is shown

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 from sqlglot.parsers.postgres import PostgresParser
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import Token
 
 from cdc.errors import ViewRefused
+from sinks.warehouse.planner.time_windows import masked
 from sinks.warehouse.views.determinism import Finding, Line, check_beginning, line_of
 from sinks.warehouse.views.macros import Expanded, check_as_of, expand, kinds_of
 
@@ -70,7 +68,7 @@ def parsed(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
         if finding is not None:
             raise refused(file, finding)
         read = _PostgresAsWritten if dialect == "postgres" else dialect
-        found = sqlglot.parse(_masked(sql, tokens), read=read, error_level=ErrorLevel.IMMEDIATE)
+        found = sqlglot.parse(masked(sql, tokens), read=read, error_level=ErrorLevel.IMMEDIATE)
     except ParseError as error:
         raise refused(file, _syntax_error(error, dialect)) from error
     except SqlglotError as error:
@@ -118,19 +116,6 @@ def _is_closed(text: str, dialect: str) -> bool:
     except SqlglotError:
         return False
     return True
-
-
-MASKED_WINDOW: Final = "wind0w"
-"""What the function `window` is called in a parsed GROUP BY; it is as long."""
-
-
-def _masked(sql: str, tokens: Sequence[Token]) -> str:
-    """Mask what sqlglot 30 misreads, without changing positions: ``group by window(...)`` as the WINDOW clause."""
-    text = list(sql)
-    for before, token in pairwise(tokens):
-        if before.token_type == TokenType.GROUP_BY and token.token_type == TokenType.WINDOW:
-            text[token.start : token.end + 1] = MASKED_WINDOW
-    return "".join(text)
 
 
 def _dialect_hint(dialect: str) -> str:
