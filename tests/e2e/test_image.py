@@ -143,6 +143,12 @@ def test_image_has_no_package_installer_and_no_compiler(image: Image) -> None:
     assert "No module named pip" in image.run("python", "-m", "pip", "--version").stderr
 
 
+def test_image_has_compiled_code(image: Image) -> None:
+    done = image.run("python", "-c", "from cdc.encode.plain_rows import COMPILED; print(COMPILED)")
+
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_doctor_in_the_image_says_which_server_it_cannot_reach(image: Image) -> None:
     done = image.run("cdc", "doctor")
 
