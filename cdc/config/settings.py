@@ -82,9 +82,9 @@ class Kafka(Section, frozen=True):
 class Capture(Section, frozen=True):
     """How changes are grouped into Kafka transactions. The defaults suit most systems."""
 
-    batch_rows_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 20_000
+    batch_rows_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     """Number of rows after which a Kafka transaction ends at the next commit."""
-    batch_bytes_max: Annotated[int, Meta(ge=65_536, le=1 << 30)] = 12 << 20
+    batch_bytes_max: Annotated[int, Meta(ge=65_536, le=1 << 30)] = 8 << 20
     """Number of bytes after which a Kafka transaction ends at the next commit."""
     batch_age_max_s: Annotated[float, Meta(gt=0, le=30)] = 1.0
     """Seconds after which a Kafka transaction ends at the next commit. It limits the latency under load."""

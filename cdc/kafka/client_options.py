@@ -18,8 +18,8 @@ ClientOptions: TypeAlias = dict[str, str]
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000  # the broker aborts a longer transaction; also Kafka's own default
 SOCKET_TIMEOUT_MS: Final = 30_000  # a half-open connection is detected within half a transaction timeout
-QUEUE_BYTES: Final = 32 << 20  # records handed to librdkafka and not yet acknowledged: 2-3 batches of capture
-QUEUE_MESSAGES: Final = 100_000  # the same limit for tiny records: five batches of `batch_rows_max`
+QUEUE_BYTES: Final = 32 << 20  # records handed to librdkafka and not yet acknowledged: four batches of capture
+QUEUE_MESSAGES: Final = 100_000  # the same limit for tiny records: ten batches of `batch_rows_max`
 READ_QUEUE_BYTES: Final = 16 << 20  # fetched ahead of a reader
 # How long a broker may delay its answer to a fetch that finds nothing. A reader learns of the end of a partition this
 # late, and later requests on the same connection wait for the answer. A start reads eight ends: with 100 ms they took

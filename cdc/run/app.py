@@ -6,6 +6,7 @@ This is the only module that names every concrete class.
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import gc
 import os
 import threading
@@ -73,6 +74,7 @@ SINK_STOP_DEADLINE_S: Final = 50.0
 """STOP_DEADLINE_S of a sink, which may finish its current cut; shorter than `cdc.run.supervisor.END_DEADLINE_S`."""
 
 _GC_THRESHOLD: Final = (50_000, 20, 100)
+_ARENA_MAX: Final = -8  # M_ARENA_MAX of malloc.h
 _SINK_CATCHING_UP_S: Final = 30.0  # a cut under load takes seconds; a sink that lags for half a minute is behind
 
 
@@ -91,6 +93,7 @@ def run_capture(
         raise UsageError("--with-sinks needs a sink, but none is configured", hint="add a table [sinks.NAME]")
     if config.outbox is not None:
         _collect_rarely()  # each event has a list of headers
+    _share_one_heap()
     report_broken_threads()
     clock, metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     status = Status(config.name, clock, metrics)
@@ -262,6 +265,7 @@ def run_applied(
     reloader, access = _of_sink(config, name, lambda: replayed(again(), of, replay)[0]), Access.of(config.http)
     settings = applied_of(config, name)
     _collect_rarely()
+    _share_one_heap()
     report_broken_threads()
     clock, daemon_metrics, stop = SystemClock(), Metrics(config.name), threading.Event()
     daemon_status = Status(f"{config.name}.{name}", clock, daemon_metrics, catching_up_s=_SINK_CATCHING_UP_S)
@@ -340,6 +344,16 @@ def _collect_rarely() -> None:
     """Collect garbage rarely: scanning tens of thousands of records, none in a cycle, took a quarter of the CPU."""
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLD)
+
+
+def _share_one_heap() -> None:
+    """Let all threads allocate from one heap, before they start.
+
+    Otherwise each thread of the Kafka clients has a heap of its own, which keeps what its busiest moment needed.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it; other C libraries have one heap anyway
+    if mallopt is not None:
+        mallopt(_ARENA_MAX, 1)
 
 
 def _with_master(config: Config, name: str, master: str | None) -> Config:
