@@ -18,6 +18,9 @@ _NUMBER: Final = re.compile(r"#\d+L?")
 _TREE: Final = re.compile(r"^[\s:+\-!']*")
 _COMPARED: Final = re.compile(r" (<=>|<=|>=|<|>|=) ")
 _OPPOSITE: Final = {">": "<", ">=": "<="}
+_MANY: Final = "multicommutativeop("
+_OPERATOR: Final = re.compile(r"class [\w.]+\.(\w+)")
+_OPERANDS_MIN: Final = 3
 _BARE: Final = re.compile(r"(?<=[\[ ])none(?: AS )?(, |(?=\]))")
 
 
@@ -48,7 +51,7 @@ def _shape(plan: Any) -> list[str]:
     lines = []
     whole = str(plan.canonicalized().toString())
     for line in whole.splitlines():
-        text = _NUMBER.sub("", _TREE.sub("", line)).replace("Join Cross", "Join Inner")
+        text = _without_many(_NUMBER.sub("", _TREE.sub("", line))).replace("Join Cross", "Join Inner")
         text = text.replace("named_struct(", "struct(")  # one expression, shown by the name that the text has
         if text.startswith("Project"):
             text = _without_bare(text).replace("[]", "")
@@ -64,6 +67,29 @@ def _shape(plan: Any) -> list[str]:
         if text and ("GlobalLimit " in whole or not text.startswith("Sort ")):
             lines.append(text)
     return lines
+
+
+def _without_many(text: str) -> str:
+    """Write Spark's form of three and more operands, ``multicommutativeop(b, a, c, class ...And, None)``, as pairs.
+
+    Spark does not order them: they are in the order of the query, or of numbers of columns.
+    """
+    while (begin := text.rfind(_MANY)) >= 0:
+        depth, parts, place = 0, [""], begin + len(_MANY)
+        while place < len(text) and (depth or text[place] != ")"):
+            depth += (text[place] in "([") - (text[place] in ")]")
+            if not depth and text.startswith(", ", place):
+                parts.append("")
+                place += 1
+            else:
+                parts[-1] += text[place]
+            place += 1
+        named = _OPERATOR.fullmatch(parts[-2]) if len(parts) > _OPERANDS_MIN else None
+        if named is None or place == len(text):
+            return text  # of a literal
+        pairs = f" {named[1].upper()} ".join(sorted(map(_turned, parts[:-2])))
+        text = f"{text[:begin]}({pairs}){text[place + 1 :]}"
+    return text
 
 
 def _conditions(text: str) -> list[str]:
