@@ -203,6 +203,9 @@ def _findings(query: exp.Query, dialect: str) -> Iterator[Finding]:
             yield Finding("names a version of a table", "a view reads every table as of its cut", line_of(node))
         elif isinstance(node, exp.Query) and node.args.get("limit") and not node.args.get("order"):
             yield Finding("LIMIT without ORDER BY takes arbitrary rows", "add ORDER BY on a key", line_of(node))
+        elif isinstance(node, exp.Mode) and node.this is not None and node.args.get("deterministic") != exp.true():
+            fix = "write mode() within group (order by x), which takes the smallest of them"
+            yield Finding("mode() takes an arbitrary one of equally frequent values", fix, line_of(node))
         elif isinstance(node, exp.Cast) and _is_clock_word(node):
             yield Finding(f"{node.this.this!r} as a time is the time of the computation", _USE_DATA_TIME, line_of(node))
         elif not (dialect == "postgres" and isinstance(node, exp.ArrayAgg) and isinstance(node.this, exp.Order)):
