@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
 
 from tests.fixtures.views.analytics_answers import ANSWERS, Row
+from tests.fixtures.views.doc_examples import example_views
 from tests.fixtures.views.kept_views import KeptLake
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "howto" / "analytics.md"
-RECIPES: Final = {
-    found[1]: found[2]
-    for found in re.finditer(
-        r"^```sql\n-- views/(\w+)\.sql\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-}
+RECIPES: Final = example_views("analytics.md")
 AT: Final = pa.timestamp("us", "UTC")
 BEGIN: Final = datetime(2026, 11, 1, tzinfo=UTC)
 SCHEMAS: Final = {

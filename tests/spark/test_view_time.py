@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tests.fixtures.lake.running_lake import LakeSite, lake_site
+from tests.fixtures.views.doc_examples import example_views
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,9 @@ _VIEWS: Final = {
     " and b.at > a.at and b.at <= a.at + interval 5 minutes",
     # What came later than the watermark of its place in the log is dropped, the same in every replay.
     "punctual": "select id from in_log_order(archive.clicks, at) c where c.at >= c._seen_until - interval 20 minutes",
+    **{
+        name: text for name, text in example_views("views-time.md").items() if name in {"late_clicks", "clicks_by_hour"}
+    },
     # Nothing of an hour before the hour has closed; what was late by then is in it.
     "hourly": "select date_trunc('hour', at) as hour, count(*) as n from archive.clicks where _op = 'c'"
     " and date_trunc('hour', at) + interval 1 hour < watermark(archive.clicks, at, interval '1' minute)"
@@ -90,6 +94,9 @@ def test_joins_in_time_say_what_was_valid_and_the_same_in_any_number_of_cuts(
     assert found["again"] == [(1, 2)]
     assert found["hourly"] == [(datetime(2026, 1, 1, 10, tzinfo=UTC), 3)]
     assert found["punctual"] == [(1,), (2,), (3,)], "click 4 came an hour late"
+    assert [(one, late) for one, _, late in found["late_clicks"]] == [(4, 56 * 60)]
+    hours = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (10, 11)]
+    assert found["clicks_by_hour"] == [(hours[0], 3, 2), (hours[1], 1, 1)]
     with contextmanager(lake_site)(site, spark, tmp_path / "once", **settings) as once:
         once.settle(daemon, once.driver())
         assert once.manifest().cut < 4, "the test is weaker than it says"

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.rewrite_check import check_faithful
+from sinks.warehouse.planner.spark_text import tree_of
 
 _BY_WINDOW: Final = re.compile(r"\bgroup\s+by\s+window\b", re.IGNORECASE)
 """sqlglot 30 reads it as the WINDOW clause."""
@@ -54,7 +54,7 @@ def normal_form(sql: str, relations: Mapping[str, Relation]) -> exp.Query:
 def parsed(sql: str) -> exp.Query:
     """Return the tree of a query in Spark's dialect. Raises Unplannable."""
     try:
-        found = sqlglot.parse_one(sql, read="spark")
+        found = tree_of(sql)
     except SqlglotError as error:
         raise Unplannable("only Spark can parse its SQL") from error
     if not isinstance(found, exp.Query):

@@ -17,12 +17,12 @@ from enum import Enum
 from itertools import count
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
 
 from sinks.warehouse.lake.table_naming import quoted
 from sinks.warehouse.planner.parse import sources
 from sinks.warehouse.planner.relations import old
+from sinks.warehouse.planner.spark_text import tree_of
 from sinks.warehouse.planner.tree import (
     Base,
     Block,
@@ -223,7 +223,7 @@ class _Restricting:
         key = f"k{next(self.numbers)}"
         on = " and ".join(f"{key}.{quoted(name)} <=> {_operand(one)}" for name, one in restriction.key)
         text = f"select 1 where exists (select 1 from {restriction.relation} {key} where {on})"
-        condition: exp.Expr = sqlglot.parse_one(text, read="spark").args["where"].this
+        condition: exp.Expr = tree_of(text).args["where"].this
         return condition
 
     def _named(self, base: str) -> str:
@@ -271,7 +271,7 @@ def _operand(expression: exp.Expr) -> str:
 
 def _derived(relation: str, alias: str) -> exp.Expr:
     """Return a relation for FROM, under an alias."""
-    found: exp.Expr = sqlglot.parse_one(f"select * from {relation}", read="spark").args["from_"].this
+    found: exp.Expr = tree_of(f"select * from {relation}").args["from_"].this
     found.set("alias", _alias(alias))
     return found
 

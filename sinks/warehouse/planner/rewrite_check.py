@@ -18,10 +18,21 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sinks.warehouse.planner.relations import Unplannable
 
 _SAME: Final = frozenset(
-    {"approx_percentile", "array_agg", "array_size", "ceiling", "char", "char_length", "character_length", "date_diff"}
-    | {"date_sub", "dateadd", "ifnull", "instr", "lcase", "log", "mod", "named_struct", "nvl", "position", "pow"}
-    | {"reduce", "regexp_like", "sha1", "space", "string_agg", "substr", "timestampadd", "to_timestamp"}
-    | {"to_unix_timestamp", "ucase", "unix_date"}
+    {"approx_percentile", "array_agg", "array_size", "ceiling", "char", "char_length", "character_length", "ifnull"}
+    | {
+        "lcase",
+        "mod",
+        "named_struct",
+        "nvl",
+        "position",
+        "pow",
+        "reduce",
+        "regexp_like",
+        "sha1",
+        "string_agg",
+        "substr",
+    }
+    | {"to_unix_timestamp", "ucase"}
 )
 """Functions that return under another name and are the same (checked with Spark 4.2 and sqlglot 30, 2026-11-23)."""
 _WORDS: Final = frozenset(

@@ -24,6 +24,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sinks.warehouse.planner.parse import parsed, sources
 from sinks.warehouse.planner.relations import Relation, Unplannable
 from sinks.warehouse.planner.rewrite_check import check_faithful
+from sinks.warehouse.planner.spark_text import tree_of
 
 HOPS: Final = "__hops"
 """The relation that hopping windows are joined with: the numbers below `HOPS_MAX`."""
@@ -322,4 +323,4 @@ def _interval(microseconds: int) -> str:
 
 
 def _parsed(sql: str) -> exp.Expr:
-    return sqlglot.parse_one(sql, read="spark")
+    return tree_of(sql)

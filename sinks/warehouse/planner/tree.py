@@ -13,6 +13,8 @@ from typing import Final, TypeAlias
 
 from sqlglot import exp
 
+from sinks.warehouse.planner.spark_text import is_as_written
+
 _AGGREGATES: Final = frozenset(
     {"count_min_sketch", "every", "histogram_numeric", "mean", "measure", "some", "std", "try_avg", "try_sum"}
     | {"vector_avg", "vector_sum"}
@@ -184,6 +186,8 @@ def is_of_group(expression: exp.Expr, group: tuple[exp.Expr, ...]) -> bool:
     """Whether the grouped values determine its value."""
     if any(expression == one for one in group):
         return True
-    if isinstance(expression, exp.Column | exp.Anonymous | exp.Query | exp.Window) or is_aggregate(expression):
+    if isinstance(expression, exp.Column | exp.Query | exp.Window) or is_aggregate(expression):
+        return False
+    if isinstance(expression, exp.Anonymous) and not is_as_written(expression):
         return False
     return all(is_of_group(child, group) for child in expression.iter_expressions())
