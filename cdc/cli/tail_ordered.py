@@ -78,7 +78,7 @@ class _Printer:
         self._as_json = as_json
         self._token = reading.token
         self._done: Place | None = None
-        terminal = sys.stdout.isatty()
+        self._terminal = terminal = sys.stdout.isatty()
         width = output.console().width if terminal else 0
         self._shape = event_text.layout(reading.tables, width=width, with_offset=with_topic)
         self._today = f"{datetime.now(UTC).astimezone():%Y-%m-%d}" if terminal else ""
@@ -112,7 +112,8 @@ class _Printer:
             document = event_text.document(event.event).rstrip().removesuffix(b"}")
             sys.stdout.buffer.write(document + b',"token":' + token.encode() + b"}\n")
         else:
-            click.echo(event_text.line(event.event, self._shape, self._today))
+            line = event_text.line(event.event, self._shape, self._today)
+            sys.stdout.write(f"{line if self._terminal else click.unstyle(line)}\n")  # click.echo flushes each line
 
 
 class _Interrupts:

@@ -23,7 +23,7 @@ TOKEN_VERSION: Final = 1
 _FORM: Final = re.compile(r"t([pz])([0-9a-f]{8})\.([A-Za-z0-9_-]+)")
 _COMPRESSED_FROM: Final = 1_000  # shorter ones take longer to compress than they save
 _BYTES_MAX: Final = 16 << 20  # 8,000 partitions with long names have 2 MB
-_STEPS_MAX: Final = 1_000  # events between two copies of the offsets of a group
+_STEPS_MAX: Final = 100  # events between two copies of the offsets of a group; a token goes through them
 
 
 class LogIdentity(msgspec.Struct, frozen=True):

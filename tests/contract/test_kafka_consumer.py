@@ -240,8 +240,5 @@ def test_partition_that_is_held_back_stays_away_and_goes_on_where_it_was(kafka: 
                 pace.held = set()
 
         for partition, count in ((0, 9_000), (1, 6_000)):
-            new = [
-                offset for at, offset in enumerate(found[partition]) if offset > max(found[partition][:at], default=-1)
-            ]
-            assert new == list(range(count))
+            assert list(dict.fromkeys(found[partition])) == list(range(count))  # some may come twice
         assert pace.reached == {(topic, 0): 9_000, (topic, 1): 6_000}

@@ -25,11 +25,11 @@ BATCH_MAX = 5  # of the world
 seeds = st.integers(0, 1 << 32)
 
 
-def grown(seed: int, transactions: int = 12) -> OrderedWorld:
-    """A log of three topics with six partitions in all, finished at a boundary."""
+def grown(seed: int, transactions: int = 12, *, end_lsn: int = 100) -> OrderedWorld:
+    """A log of three topics with six partitions in all, from an LSN on, finished at a boundary."""
     dice = random.Random(seed)
     partitions = [(f"{NAME}.public.{table}", index) for table, count in (("a", 3), ("b", 2)) for index in range(count)]
-    world = OrderedWorld(dice, partitions)
+    world = OrderedWorld(dice, partitions, end_lsn=end_lsn)
     grow(world, transactions)
     world.add_topic(f"{NAME}.public.c", 1)
     grow(world, transactions)
@@ -198,6 +198,8 @@ def test_token_of_another_log_is_refused() -> None:
         decode_token(reading.token, LogIdentity(NAME, "id-of-cuts", ("public.a",)))
     with pytest.raises(UsageError, match="is not in the cut index; the topics were recreated"):
         reader(grown(2), reading.token)
+    with pytest.raises(UsageError, match="is not in the cut index; the topics were recreated"):
+        reader(grown(1, end_lsn=10_000), reading.token)  # the same offsets, other positions
     with pytest.raises(UsageError, match="the resume token is behind the end of the read"):
         reader(world, reading.token, Lsn(world.boundaries[-1].end_lsn - 30))
 
