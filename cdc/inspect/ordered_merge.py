@@ -26,8 +26,8 @@ from cdc.model.log_record import LogRecord
 from cdc.model.topic_names import table_of
 from cdc.progress.restore import Partition
 
-HELD_RECORDS_MAX: Final = 50_000  # about 60 MB with small rows; then only partitions that are waited for are read
-HELD_BYTES_MAX: Final = 64 << 20
+HELD_RECORDS_MAX: Final = 20_000  # then only partitions that are waited for are read; 100,000 were not faster
+HELD_BYTES_MAX: Final = 32 << 20
 RECORD_BYTES: Final = 500  # what Python needs for a record besides key and value
 
 Rank: TypeAlias = tuple[Position, bool, Partition, int]

@@ -33,7 +33,8 @@ from cdc.progress.restore import Partition, RecordReader
 OrderedStart: TypeAlias = Beginning | AtLsn | ReadState
 """Where to begin: at the first event that the log has, at an LSN, or behind the last event of a token."""
 
-_POLL_S: Final = 0.5
+_POLL_S: Final = 0.5  # between two searches for a cut; each one reads the end of the index
+_MARKERS_POLL_S: Final = 0.05
 _MARKERS_S: Final = 30.0  # how long the markers of a commit may be missing in a partition before it counts as too short
 
 
@@ -100,7 +101,7 @@ class RangeFinder:
             skip_before = (epoch, start.lsn)
             if start.lsn > target.end_lsn:
                 raise UsageError(
-                    f"--from {start.lsn} is behind the end of the read at {Lsn(target.end_lsn)}",
+                    f"the start {start.lsn} is behind the end of the read at {Lsn(target.end_lsn)}",
                     hint="choose an earlier start, or a later cut",
                 )
             before = self._boundary_before(start.lsn, epoch, low)
@@ -164,6 +165,8 @@ class RangeFinder:
         """Return the offset of a token's boundary, if the index still has it."""
         if boundary.offset < low:
             raise stale_token(f"its {shown(boundary)} is no longer in the cut index, which begins at {low}")
+        if not from_full_map(self._reader, self._topic, low, boundary.offset + 1):
+            raise stale_token(f"the cut index, which begins at {low}, has no full map up to its {shown(boundary)}")
         found = first_cut(self._reader, self._topic, boundary.offset, boundary.offset + 1)
         if found is None or _boundary(found) != boundary:
             raise stale_token(f"its {shown(boundary)} is not in the cut index; the topics were recreated")
@@ -216,7 +219,7 @@ class RangeFinder:
                 return found
             if self._clock.monotonic_s() >= until_s:
                 raise _other_topic(late, f"it ends at offset {found.get(late, (0, 0))[1]}, and the cut at {ends[late]}")
-            self._clock.wait(never, _POLL_S)
+            self._clock.wait(never, _MARKERS_POLL_S)
 
     def _not_reached(self, until: Lsn | None, wait_s: float) -> CutNotReached:
         if until is None:

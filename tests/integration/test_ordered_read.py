@@ -259,7 +259,7 @@ def test_ctrl_c_ends_it_in_order_with_a_token_that_fits_the_output(site: Site) -
         command("tail", "-c", site.config, "--ordered", "--until", "now"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        bufsize=0,  # `communicate` does not return what a buffer has
     )
     assert process.stdout is not None
     first = process.stdout.readline()
@@ -267,10 +267,10 @@ def test_ctrl_c_ends_it_in_order_with_a_token_that_fits_the_output(site: Site) -
     rest, errors = process.communicate(timeout=90)
 
     assert process.returncode == 0
-    token = errors.strip().removeprefix("token: ")
+    token = errors.decode().strip().removeprefix("token: ")
     after = cdc("tail", "-c", site.config, "--ordered", "--until", "now", "--from", token)
     assert after.out  # the pipe was full, so it was interrupted
-    assert (first + rest).splitlines() + after.out.splitlines() == whole
+    assert (first + rest).decode().splitlines() + after.out.splitlines() == whole
 
 
 def test_count_and_tables_end_and_narrow_it(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 
@@ -211,6 +212,19 @@ def test_token_that_is_older_than_the_cut_index_is_refused() -> None:
     world.expire_cuts(world.boundaries[-3].offset)
 
     with pytest.raises(UsageError, match="is no longer in the cut index, which begins at"):
+        reader(world, token)
+
+
+def test_token_whose_offsets_are_no_longer_in_the_index_is_refused() -> None:
+    world = grown(3)
+    full = [one.offset for one in world.cuts if one.value is not None and json.loads(one.value)["full"]]
+    tokens = [reader(world, AtLsn(Lsn(one.end_lsn))).token for one in world.boundaries if one.epoch == world.epoch]
+    boundaries = [(token, decode_token(token, LOG).boundary) for token in tokens]
+    token, offset = next((token, one.offset) for token, one in boundaries if one is not None and one.offset not in full)
+
+    world.expire_cuts(offset)
+
+    with pytest.raises(UsageError, match="has no full map up to its cut"):
         reader(world, token)
 
 
