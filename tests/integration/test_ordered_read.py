@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from cdc.client import ordered
 from cdc.clock import SystemClock
@@ -163,7 +164,8 @@ def all_steps(config: Path) -> list[Step]:
 def test_stream_comes_in_the_order_of_postgresql_and_every_copied_row_once(site: Site) -> None:
     found = all_steps(site.config)
 
-    copied = [(table, key) for table, op, key, *_ in found if op == "r"]
+    # Rows of `wide` may be read again, when a large value was not visible in time.
+    copied = [(table, key) for table, op, key, *_ in found if op == "r" and table == "public.bulk"]
     assert [step for step in found if step[1] != "r"] == steps_of_source(site.changes)
     assert len(copied) > _COPIED / 2
     assert len(set(copied)) == len(copied)
@@ -346,6 +348,11 @@ def test_recreated_and_deleted_topics_are_named(capture: CaptureSite) -> None:
     with ordered(config, tables=["other"]) as events:
         assert [one.key for one in events] == [{"id": 1}]
 
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
+    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic is there again")
+    with pytest.raises(TopicMismatch, match=f"topic '{topic}' was recreated"):
+        ordered(config)
+
 
 def test_topic_added_while_a_read_is_under_way_is_in_the_next_one(capture: CaptureSite) -> None:
     capture.sql("create table t (id int primary key)")
@@ -362,13 +369,14 @@ def test_topic_added_while_a_read_is_under_way_is_in_the_next_one(capture: Captu
         until(lambda: capture.topic("added") in capture.log().data_topics, "the new table is captured")
         first += [one.key["id"] for one in events]
         token = events.token
+    capture.sql("insert into added values (2)")
     capture.settled(daemon)
     with ordered(config, start=token) as events:
         second = [(one.table, one.key["id"]) for one in events]
 
     assert first == list(range(1, 51))
     assert [one for one in second if one[0] == "public.t"] == [("public.t", 51)]
-    assert ("public.added", 1) in second or [one for one in second if one[0] == "public.added"] == []
+    assert ("public.added", 2) in second
 
 
 def test_rows_alone_are_ordered_by_their_headers(capture: CaptureSite) -> None:
