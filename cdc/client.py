@@ -1,4 +1,6 @@
-"""Read-your-own-writes for applications: wait until a sink holds what your transaction has committed.
+"""What applications use: wait until a sink holds what a transaction has committed, and read a database as one sequence.
+
+Read your own writes:
 
     from cdc.client import Waiter, written_lsn
 
@@ -9,6 +11,15 @@
 
 The waiter reads Kafka and the sink's store directly; no Tailrace process needs to run. Of cdc.toml it needs `name`,
 `[kafka]` and the sink. For applications in other languages the daemon answers the same question over HTTP.
+
+All tables in the order of the source:
+
+    from cdc.client import ordered
+
+    with ordered("cdc.toml", start=stored_token or "beginning", until="now") as events:
+        for event in events:
+            apply(event.table, event.op, event.key, event.after)
+            store(event.token)                  # in the same transaction as the effect
 """
 
 from __future__ import annotations
@@ -26,6 +37,7 @@ from cdc.clock import Clock, SystemClock
 from cdc.config.load import load
 from cdc.config.settings import Config
 from cdc.errors import SinkBehind
+from cdc.inspect.ordered_read import WAIT_S, OrderedRead
 from cdc.run.app import sink_probe
 from cdc.web.wait_endpoint import GRACE_S, Check, shared
 from sinks.operate.lsn_wait import SinkProbe, WaitRequest, is_at, parse_wait_key, parse_wait_lsn
@@ -149,6 +161,41 @@ class Waiter:
             if sink not in self._probes:
                 self._probes[sink] = shared(sink_probe(self._config, sink, self._closing), self._clock)
             return self._probes[sink]
+
+
+def ordered(
+    config: Config | Path | str = "cdc.toml",
+    *,
+    start: str = "beginning",
+    until: str = "now",
+    tables: Sequence[str] = (),
+    pipeline: str = "",
+    wait_s: float = WAIT_S,
+) -> OrderedRead:
+    """Return all events of all tables, in the total order of the source, up to a cut. Close it, or use it in `with`.
+
+    The order is that of commits, and of changes within a transaction. Memory is bounded, also for a transaction of
+    millions of rows. The read gives what the log has: compaction removes older events of a key, one day after they were
+    written or later, and leaves the order of the others as it is.
+
+    Args:
+        config: the configuration, or its file; `name` and `[kafka]` are used.
+        start: ``beginning``, the `token` of the last event that was processed, or an LSN: everything committed there or
+            later.
+        until: ``now``, the newest cut, or an LSN: everything committed before it, as `written_lsn` returns it.
+        tables: names or shell patterns; all tables by default. A token belongs to one choice.
+        pipeline: one of a file with `[pipelines.*]`.
+        wait_s: how long to wait for the log to reach `until`, and for Kafka.
+
+    Raises:
+        ConfigError: the configuration is invalid.
+        UsageError: an invalid name, start, end or token; a token of another log; a table in Avro.
+        CutNotReached: the log does not reach `until` in time.
+        TopicMismatch: a topic was deleted or recreated, or lost records that the read needs; also while reading.
+        BrokerUnreachable: Kafka does not answer; also while reading.
+    """
+    chosen = config if isinstance(config, Config) else load(Path(config), os.environ, pipeline)
+    return OrderedRead(chosen, start=start, until=until, tables=tables, wait_s=wait_s)
 
 
 def written_lsn(connection: Connection) -> str:

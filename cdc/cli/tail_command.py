@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -11,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc.cli import event_text, output, tail_outbox, wait_notice
+from cdc.cli import event_text, output, tail_ordered, tail_outbox, wait_notice
 from cdc.cli.command_options import config_option, configuration
 from cdc.cli.tail_checks import check_key, check_start
 from cdc.cli.wait_notice import WAIT_DEFAULT_S
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 _OPS: Final = {"c": "insert", "u": "update", "d": "delete", "r": "snapshot read"}
 _AGO: Final = re.compile(r"(\d{1,9})\s*(s|m|min|h|d)")
 _SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_TABLES_SHOWN_MAX: Final = 20
 FROM: Final = "beginning, now, an LSN (0/1B014F8), a time (2026-11-21T16:45, 10m), or offset:TOPIC:PARTITION:N"
 
 
@@ -45,7 +42,15 @@ FROM: Final = "beginning, now, an LSN (0/1B014F8), a time (2026-11-21T16:45, 10m
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @click.option("--op", "ops", help="Only these operations: c, u, d, r, separated by commas  [default: all].")
 @click.option("--key", help="""Only this key: JSON, e.g. '{"id": 7}', or the value of a one-column key.""")
-@click.option("--from", "start", default="now", show_default=True, help=f"Where to start: {FROM}.")
+@click.option(
+    "--from",
+    "start",
+    metavar="START",
+    help=f"Where to start: {FROM}; with --ordered: beginning, an LSN or a token  [default: now; with --ordered: "
+    "beginning].",
+)
+@click.option("--ordered", is_flag=True, help="Print all tables in the order of the source, and a resume token.")
+@click.option("--until", metavar="CUT", help="Where an ordered read ends: now, or everything committed before an LSN.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many events  [default: never].")
 @click.option(
     "-f/ ", "--follow/--no-follow", default=True, help="Wait for new events at the end, or stop  [default: wait]."
@@ -67,7 +72,9 @@ def command(
     tables: Sequence[str],
     ops: str | None,
     key: str | None,
-    start: str,
+    start: str | None,
+    ordered: bool,
+    until: str | None,
     count: int | None,
     follow: bool,
     with_topic: bool,
@@ -79,13 +86,24 @@ def command(
     """Print events as they are published.
 
     TABLE: schema.table, a table name, or a shell pattern (default: all tables). Events of a partition are in commit
-    order. Events of several partitions are merged by position as far as they arrive together.
+    order. Events of several partitions are merged by position as far as they arrive together. With --ordered the order
+    is exact, and the token on stderr, or in each document of --json, resumes at the next event.
     """
+    from cdc.cutindex.log_start import Now
     from cdc.inspect.log_reading import Selection
     from cdc.inspect.log_reading import tables as tables_of
 
+    tail_ordered.check_options(ordered=ordered, until=until, outbox=outbox)
     config = configuration(config_path)
-    start_at = parse_start(start)
+    if ordered:
+        everything = Selection(parse_start("beginning"), ops=parse_ops(ops), key=parse_key(key))
+        reading = tail_ordered.Reading(tables, start or "beginning", until or "now", count)
+        with _ends_quietly():
+            tail_ordered.print_ordered(
+                config, everything, reading, with_topic=with_topic, as_json=as_json, wait_s=wait_s
+            )
+        return EXIT_OK
+    start_at = parse_start(start or "now")
     selection = Selection(start_at, ops=parse_ops(ops), key=parse_key(key))
     if outbox:
         if ops or key:
@@ -104,7 +122,7 @@ def command(
             _readable(wanted)
             check_key(selection.key, wanted)
             check_start(reader, config.name, start_at, follow_s=wait_s if follow else 0.0)
-        if follow and start == "now":
+        if follow and isinstance(start_at, Now):
             output.note(f"waiting for changes of {_names(wanted)}; use --from beginning for existing events")
         events = _events(reader, selection, config, wanted, follow=follow, wait_s=wait_s)
         if as_json:
@@ -176,28 +194,21 @@ def parse_key(text: str | None) -> object:
 def choose(known: Sequence[Table], names: Sequence[str], start: Start) -> list[Table]:
     """Return the tables with these names. Raises UsageError for an unknown name, with the known ones."""
     from cdc.cutindex.log_start import AtOffset
+    from cdc.inspect.table_choice import chosen_tables
 
     if isinstance(start, AtOffset):
         return _of_topic(known, names, start.partition[0])
-    if not names:
-        return list(known)
-    wanted: dict[str, Table] = {}
-    for name in names:
-        found = [table for table in known if name in (table.name, table.topic)]
-        found = found or [table for table in known if table.name.partition(".")[2] == name]
-        found = found or [table for table in known if fnmatchcase(table.name, name)]
-        if not found:
-            raise _unknown(f"no captured table matches {name!r}", name, [table.name for table in known])
-        wanted.update((table.name, table) for table in found)
-    return list(wanted.values())
+    return chosen_tables(known, names)
 
 
 def _of_topic(known: Sequence[Table], names: Sequence[str], topic: str) -> list[Table]:
+    from cdc.inspect.table_choice import unknown_name
+
     if names:
         raise UsageError("--from offset already names the topic", hint="omit the tables")
     found = [table for table in known if table.topic == topic]
     if not found:
-        raise _unknown(f"no captured table has the topic {topic!r}", topic, [table.topic for table in known])
+        raise unknown_name(f"no captured table has the topic {topic!r}", topic, [table.topic for table in known])
     return found
 
 
@@ -209,17 +220,6 @@ def _readable(tables: Sequence[Table]) -> None:
             hint="use a reader that has the schema registry",
             command=f"kafka-avro-console-consumer --topic {binary[0].topic}",
         )
-
-
-def _unknown(message: str, name: str, names: Sequence[str]) -> UsageError:
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    more = f" and {len(names) - _TABLES_SHOWN_MAX} more" if len(names) > _TABLES_SHOWN_MAX else ""
-    available = ", ".join(sorted(names)[:_TABLES_SHOWN_MAX])
-    return UsageError(
-        message,
-        hint=f"{f'did you mean {close[0]}? ' if close else ''}available: {available}{more}",
-        command=f"cdc tail {close[0]}" if close else "",
-    )
 
 
 def _names(tables: Sequence[Table]) -> str:

@@ -27,6 +27,7 @@ from cdc.kafka.leaderless import explained
 from cdc.kafka.sasl_rotation import create
 from cdc.model.change_records import Headers
 from cdc.model.log_record import LogRecord
+from cdc.model.read_pace import ReadPace
 
 BATCH_RECORDS_MAX: Final = 2_000  # in one batch of `read`; bytes are bounded by client_options.READ_QUEUE_BYTES
 POLL_S: Final = 0.2  # how long a read waits before it checks its deadline or yields an empty batch
@@ -144,6 +145,7 @@ class LogReader:
         until: Mapping[TopicPartition, int] | None = None,
         *,
         timeout_s: float | None = None,
+        pace: ReadPace | None = None,
     ) -> Generator[list[LogRecord], None, None]:
         """Yield committed records from the given offsets on, in batches; in order per partition.
 
@@ -151,6 +153,9 @@ class LogReader:
         or after `until` are left out, and batches are not empty. Without `until` it never ends, and yields an empty
         batch when nothing arrives for a while, so that the caller can stop. `close` the generator when leaving it
         early. Raises TopicMismatch when an offset is not (or no longer) in the log.
+
+        With `pace`, a batch is also yielded, perhaps empty, when only `pace.reached` has changed. Records of a
+        partition that was held back can come a second time.
         """
         open_until = None
         if until is not None:
@@ -161,7 +166,7 @@ class LogReader:
         start = [PartitionOffset(topic, partition, offset) for (topic, partition), offset in assignments.items()]
         self._call("assign partitions", lambda: self._consumer.assign(start))
         try:
-            yield from self._batches(open_until, timeout_s)
+            yield from self._batches(open_until, timeout_s, pace)
         finally:
             # librdkafka remembers a pause across assignments.
             attempt(lambda: self._consumer.resume([PartitionOffset(*at) for at in assignments]))
@@ -189,9 +194,14 @@ class LogReader:
                     latest[key] = (record.offset, value)
         return latest
 
-    def _batches(self, until: dict[TopicPartition, int] | None, timeout_s: float | None) -> Iterator[list[LogRecord]]:
+    def _batches(
+        self, until: dict[TopicPartition, int] | None, timeout_s: float | None, pace: ReadPace | None
+    ) -> Iterator[list[LogRecord]]:
         moved_s = self._clock.monotonic_s()
+        paused: set[TopicPartition] = set()
         while until is None or until:
+            if pace is not None and pace.held != paused:
+                paused = self._hold(pace.held, paused, until)
             records: list[LogRecord] = []
             positions: dict[TopicPartition, int] = {}
             for message in self._messages():
@@ -200,8 +210,11 @@ class LogReader:
                 moved_s = self._clock.monotonic_s()
             elif self._clock.monotonic_s() - moved_s > self._within(timeout_s) and until is not None:
                 raise self._stalled(until)
-            if records or until is None:
+            if pace is not None:
+                pace.reached.update(positions)
+            if records or until is None or (pace is not None and positions):
                 yield records
+                moved_s = self._clock.monotonic_s()  # the caller may take as long as it wants
             if until is not None:
                 self._leave([at for at, offset in positions.items() if at in until and offset >= until[at]], until)
 
@@ -251,6 +264,19 @@ class LogReader:
         raised = self._error(error, "read records", topic=at[0], partition=at[1])
         if raised.retry != "timed":
             raise raised
+
+    def _hold(
+        self, held: set[TopicPartition], paused: set[TopicPartition], until: Mapping[TopicPartition, int] | None
+    ) -> set[TopicPartition]:
+        """Fetch nothing from `held`, and again from those that are no longer there, unless they are read."""
+        stops, goes = held - paused, paused - held
+        if until is not None:
+            stops, goes = stops & until.keys(), goes & until.keys()
+        if stops:
+            self._call("pause", lambda: self._consumer.pause([PartitionOffset(*at) for at in stops]))
+        if goes:
+            self._call("resume", lambda: self._consumer.resume([PartitionOffset(*at) for at in goes]))
+        return set(held)
 
     def _leave(self, done: list[TopicPartition], until: dict[TopicPartition, int]) -> None:
         if done and len(done) < len(until):

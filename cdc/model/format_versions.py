@@ -119,4 +119,6 @@ FORMATS: Final = (
            "`outbox.migrate` refuses a revision that it does not know; `pre` migrations fit the previous release"),
     Format("exported state", "file of `cdc state export`", 1, "cdc.model.state_file:STATE_FILE_VERSION", "0.2.0",
            _ALWAYS, "`cdc state export`", "`cdc state import`", "refused: UsageError, exit 2"),
+    Format("resume token", "wherever an application stores it", 1, "cdc.inspect.resume_token:TOKEN_VERSION", "0.2.0",
+           _ALWAYS, "`cdc tail --ordered`, `cdc.client.ordered`", "the same", "refused: UsageError, exit 2"),
 )  # fmt: skip

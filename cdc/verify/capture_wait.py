@@ -13,6 +13,7 @@ from cdc.inspect.snapshot_state import never_ran
 from cdc.kafka.cluster_facts import TopicPartition
 from cdc.kafka.log_reader import LogReader
 from cdc.model.log_record import LogRecord
+from cdc.model.read_pace import ReadPace
 from cdc.model.topic_names import cuts_topic
 
 WAIT_S: Final = 60.0
@@ -74,9 +75,10 @@ class PatientReader(LogReader):
         until: Mapping[TopicPartition, int] | None = None,
         *,
         timeout_s: float | None = None,
+        pace: ReadPace | None = None,
     ) -> Generator[list[LogRecord], None, None]:
         """See `LogReader.read`."""
-        batches = super().read(assignments, until, timeout_s=timeout_s)
+        batches = super().read(assignments, until, timeout_s=timeout_s, pace=pace)
         while True:
             with noticed(self._say, self._waiting):
                 batch = next(batches, None)

@@ -9,6 +9,7 @@ import pytest
 
 from cdc.errors import BrokerUnreachable, TopicMismatch
 from cdc.kafka.log_reader import LogReader
+from cdc.model.read_pace import ReadPace
 from tests.contract.kafka_clients import (
     NOWHERE,
     WAIT_S,
@@ -219,3 +220,25 @@ def test_no_broker_is_unreachable_in_bounded_time() -> None:
 def test_a_closed_reader_can_be_closed_again(kafka: Broker) -> None:
     with LogReader(settings_of(kafka)) as reader:
         reader.close()
+
+
+def test_partition_that_is_held_back_stays_away_and_goes_on_where_it_was(kafka: Broker, topic_prefix: str) -> None:
+    topic = create_topic(kafka, topic_prefix, partitions=2)
+    with producing(kafka, topic_prefix) as producer, LogReader(settings_of(kafka)) as reader:
+        for partition, count in ((0, 9_000), (1, 6_000)):
+            publish(producer, topic, partition, rows(*map(str, range(count))))
+        until, pace = {(topic, 0): 9_000, (topic, 1): 6_000}, ReadPace(held={(topic, 0)})
+        found: dict[int, list[int]] = {0: [], 1: []}
+
+        for batch in reader.read(dict.fromkeys(until, 0), until, timeout_s=WAIT_S, pace=pace):
+            for record in batch:
+                assert (topic, record.partition) not in pace.held
+                found[record.partition].append(record.offset)
+            if pace.held != {(topic, 1)} and pace.reached.get((topic, 1), 0) >= 2_000 and len(found[0]) < 4_000:
+                pace.held = {(topic, 1)}  # the other one goes on meanwhile
+            elif len(found[0]) >= 4_000:
+                pace.held = set()
+
+        for partition, count in ((0, 9_000), (1, 6_000)):
+            assert list(dict.fromkeys(found[partition])) == list(range(count))  # some may come twice
+        assert pace.reached == {(topic, 0): 9_000, (topic, 1): 6_000}
