@@ -175,7 +175,7 @@ def read_clause(text: str, place: int) -> Clause:
     if "SUBSET" in sections:
         raise PatternRefused("SUBSET is not supported", "name each variable", sections["SUBSET"][0])
     if {"ONE", "ALL"} <= sections.keys():
-        raise PatternRefused("ONE ROW PER MATCH and ALL ROWS PER MATCH", "write one of them", sections["ALL"][0])
+        raise PatternRefused("has ONE ROW PER MATCH and ALL ROWS PER MATCH", "write one of them", sections["ALL"][0])
     pattern = _pattern(*sections["PATTERN"])
     variables = variables_of(pattern)
     if len(variables) > _VARIABLES_MAX:
@@ -205,7 +205,7 @@ def _check(clause: Clause, sections: dict[str, tuple[int, str]]) -> None:
     if rows[1].strip():
         modes = {"SHOW EMPTY MATCHES", "OMIT EMPTY MATCHES"}
         if not clause.all_rows or " ".join(rows[1].upper().split()) not in modes:
-            raise PatternRefused(f"{rows[1].strip()} after PER MATCH is not supported", "remove it", rows[0])
+            raise PatternRefused(f"{rows[1].strip()} behind PER MATCH is not supported", "remove it", rows[0])
     names = clause.columns
     twice = next((name for name in names if names.count(name) > 1), "")
     if twice:
@@ -236,7 +236,7 @@ def _sections(text: str, place: int) -> dict[str, tuple[int, str]]:
         past, more = section
         name, begin = _SECTIONS[past][0], tokens[index + more].end + 1
         if name in found:
-            raise PatternRefused(f"{name} twice", "remove one", place + token.start)
+            raise PatternRefused(f"has {name} twice", "remove one", place + token.start)
         past += 1
     if name:
         found[name] = (place + begin, text[begin:])
@@ -278,7 +278,9 @@ def _pattern(place: int, text: str) -> Pattern:
         if depth == 0:
             rest = text[token.end + 1 :].strip()
             if rest:
-                raise PatternRefused(f"{rest.split()[0]!r} after PATTERN", "write DEFINE next", place + token.end + 1)
+                raise PatternRefused(
+                    f"has {rest.split()[0]!r} after PATTERN", "write DEFINE next", place + token.end + 1
+                )
             inside = tokens[0].end + 1
             return parse_pattern(text[inside : token.start], place + inside)
     raise PatternRefused("PATTERN ( is not closed", "add )", place)
@@ -346,5 +348,5 @@ def _skip(place: int, text: str, variables: Sequence[str]) -> Skip:
     is_named = words[:1] == ["TO"] and (len(words) == 2 or (len(words) == 3 and words[1] in {"FIRST", "LAST"}))
     if not is_named or words[-1] not in variables:
         hint = "write PAST LAST ROW, TO NEXT ROW, TO FIRST A or TO LAST A"
-        raise PatternRefused(f"AFTER MATCH SKIP {text.strip()}", hint, place)
+        raise PatternRefused(f"has an unknown AFTER MATCH SKIP {text.strip()}", hint, place)
     return Skip(mode, list(variables).index(words[-1]), words[-1])

@@ -198,7 +198,7 @@ class _Reader:
             sql, row = self._one_row(argument, place, name)
             return Row(sql, row.variable, name == "FIRST", offset or 0, is_final)
         if is_final:
-            raise PatternRefused(f"FINAL before {name}", f"write {name}(FINAL LAST(...)) without it", place)
+            raise PatternRefused(f"has FINAL before {name}", f"write {name}(FINAL LAST(...)) without it", place)
         return self._neighbour(name, argument, 1 if offset is None else offset, place)
 
     def _aggregate(self, name: str, inner: str, place: int, *, is_final: bool) -> Rows:
@@ -229,7 +229,9 @@ class _Reader:
         found = self.read(text, place, within="")
         rows = [leaf for leaf in found.leaves if isinstance(leaf, Row)]
         if len(rows) != len(found.leaves) or any(WINDOW in row.sql for row in rows):
-            raise PatternRefused(f"{name} of a function over rows", f"write {name}(A.x) or {name}(LAST(A.x))", place)
+            raise PatternRefused(
+                f"calls {name} of a function over rows", f"write {name}(A.x) or {name}(LAST(A.x))", place
+            )
         if len({row.at for row in rows}) != 1:
             what = "columns of several rows" if rows else "no column"
             raise PatternRefused(f"{name} has {what}", f"write {name}(A.x) with columns of one row", place)
@@ -304,13 +306,17 @@ def _tree(text: str, place: int) -> exp.Expr:
     except SqlglotError as error:
         raise PatternRefused("an expression is not valid SQL", "it is read as Spark SQL", place) from error
     if found.find(exp.Query, exp.Subquery):
-        raise PatternRefused("a subquery within MATCH_RECOGNIZE", "join the result of MATCH_RECOGNIZE instead", place)
+        raise PatternRefused(
+            "has a subquery within MATCH_RECOGNIZE", "join the result of MATCH_RECOGNIZE instead", place
+        )
     if found.find(exp.Window):
-        raise PatternRefused("a window function within MATCH_RECOGNIZE", "compute it in a view that this reads", place)
+        raise PatternRefused(
+            "has a window function within MATCH_RECOGNIZE", "compute it in a view that this reads", place
+        )
     if found.find(exp.Star):
-        raise PatternRefused("* within MATCH_RECOGNIZE", "name the columns", place)
+        raise PatternRefused("has * within MATCH_RECOGNIZE", "name the columns", place)
     other = next((one for one in found.find_all(exp.Func) if is_aggregate(one)), None)
     if other is not None:
         name = (other.name if isinstance(other, exp.Anonymous) else other.sql_name()).lower()
-        raise PatternRefused(f"{name}() within MATCH_RECOGNIZE", "use count, sum, min, max or avg", place)
+        raise PatternRefused(f"calls {name}() within MATCH_RECOGNIZE", "use count, sum, min, max or avg", place)
     return found

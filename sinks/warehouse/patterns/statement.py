@@ -90,7 +90,9 @@ class Statement:
         clause = self.clause
         found = [f"{quoted(name)} as {partition_column(index)}" for index, name in enumerate(clause.partition)]
         shown = re.sub(r"['\\]", "", self.partitions)
-        limit = f"raise_error('{FAULT}{shown} has more than {ROWS_MAX:,} rows{FAULT}')"
+        # The mark is not in the text, which errors of Spark may show.
+        mark = ", ".join(f"'{part}'" for part in (FAULT[:1], FAULT[1:]))
+        limit = f"raise_error(concat({mark}, '{shown} has more than {ROWS_MAX:,} rows', {mark}))"
         found.append(f"row_number() over {WINDOW} as {NUMBER}")
         found += [f"{sql} as {value_column(index)}" for index, sql in enumerate(self.columns.sqls)]
         if clause.all_rows:
