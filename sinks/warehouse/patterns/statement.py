@@ -271,7 +271,8 @@ def _class(kind: str) -> str:
         return "exact"
     if kind in _FLOATS:
         return "double"
-    return kind if kind in _COMPARED | {"void"} or kind.startswith("interval") else ""
+    is_duration = kind.startswith("interval ") and "month" not in kind and "year" not in kind
+    return kind if is_duration or kind in _COMPARED | {"void"} else ""
 
 
 def _aggregate_kind(one: Aggregate, kinds: Sequence[str]) -> str:
