@@ -33,12 +33,9 @@ TREES: Final[st.SearchStrategy[Tree]] = st.recursive(
     ),
     max_leaves=6,
 )
-PATTERNS: Final = st.tuples(TREES, st.sampled_from([(), ("^",)]), st.sampled_from([(), ("$",)]), st.integers(0, 3)).map(
-    lambda one: (
-        one[0]
-        if one[3]
-        else ("seq", *[(anchor) for anchor in [one[1]] if anchor], one[0], *[anchor for anchor in [one[2]] if anchor])
-    )
+_MAYBE: Final = st.sampled_from([0, 0, 1])
+PATTERNS: Final = st.tuples(TREES, _MAYBE, _MAYBE).map(
+    lambda one: ("seq", *[("^",)] * one[1], one[0], *[("$",)] * one[2]) if one[1] or one[2] else one[0]
 )
 ROWS: Final = st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=7)
 SKIPS: Final = st.tuples(st.sampled_from(["past", "next", "first", "last"]), st.sampled_from(NAMES))
@@ -168,3 +165,10 @@ def test_a_pattern_that_tries_too_much_ends_by_a_limit() -> None:
 
     assert found(tree, [rows], of_match, ("past", "A"), steps_max=100_000) == "fault"
     assert found(tree, [rows], of_row, ("past", "A"), steps_max=100_000) == []
+
+
+@pytest.mark.parametrize(("anchored", "want"), [("^", [(0, ("A",))]), ("$", [(2, ("A",))])])
+def test_anchors_are_the_ends_of_the_partition(anchored: str, want: list[tuple[int, Path]]) -> None:
+    parts: list[Tree] = [("^",), ("v", "A")] if anchored == "^" else [("v", "A"), ("$",)]
+
+    assert found(("seq", *parts), [[1, 1, 1]], [RowTests()] * 3, ("next", "A")) == want

@@ -106,6 +106,7 @@ class ViewInputs:
         self._replaced = replaced
         self._image_columns: dict[str, frozenset[str]] = {}
         self._patterns: dict[str, BoundPattern] = {}
+        self._matched: dict[str, tuple[pa.Table, pa.Table]] = {}  # partitions and images
 
     def add_pattern(self, name: str, pattern: BoundPattern) -> None:
         """Make what replaces a clause MATCH_RECOGNIZE readable; the table that it reads is an input already.
@@ -274,7 +275,9 @@ class ViewInputs:
         keys = found.here().select(columns).group_by(columns).aggregate([]).select(columns)
         new = self._of_partitions(name, keys, self._places[source][1], f"{name}__new")
         gone = self._of_partitions(name, keys, self._version_before(source), f"{name}__gone")
-        self.add_rows(images(name), self.held(both_sides(new, gone)).rows)
+        made = self.held(both_sides(new, gone))
+        self.add_rows(images(name), made.rows)
+        self._matched[name] = keys, made.here()
 
     def _of_partitions(self, name: str, keys: pa.Table, version: int, made: str) -> DataFrame:
         """Return the rows of the matches in these partitions, `keys` by columns of the source, at its version."""
@@ -285,7 +288,8 @@ class ViewInputs:
         wanted = [one for one in kinds if not key or clause.all_rows or one[0] in named or one[0].lower() in key]
         columns = [column for column, _ in wanted]
         found = stored_rows(self._lake, table, version, keys, columns, rows_max=IMAGE_ROWS_MAX)
-        rows = None if found is None else frame_of_rows(self._spark, found)
+        # They are few: in one Spark partition nothing is shuffled.
+        rows = None if found is None else frame_of_rows(self._spark, found).coalesce(1)
         if rows is None or rows.dtypes != wanted:
             rows = rows_of_keys(self._spark, self._lake, table, version, keys.column_names, keys)
             rows = rows.select(*map(quoted, columns))
@@ -301,13 +305,29 @@ class ViewInputs:
             return None
         wanted = keys.select(own).rename_columns([cased[column.lower()] for column in own])
         wanted = wanted.group_by(wanted.column_names).aggregate([]).select(wanted.column_names)
-        rows = self._of_partitions(name, wanted, self._places[source][1], held)
+        rows = self._known_matches(name, wanted)
+        if rows is None:
+            rows = self._of_partitions(name, wanted, self._places[source][1], held)
         found = rows_among(rows, frame_of_rows(self._spark, keys), keys.column_names).toArrow()
         frame = frame_of_rows(self._spark, found)
         if found.num_rows > IMAGE_ROWS_MAX or frame.dtypes != self._frames[name].dtypes:
             return None
         self._register(held, frame)
         return found
+
+    def _known_matches(self, name: str, wanted: pa.Table) -> DataFrame | None:
+        """Return the rows of the images as of this cut, if these partitions are among theirs."""
+        if name not in self._matched:
+            return None
+        (keys, made), columns = self._matched[name], wanted.column_names
+        if set(keys.column_names) != set(columns) or keys.select(columns).schema.types != wanted.schema.types:
+            return None
+        keys = keys.select(columns)
+        both = pa.concat_tables([keys, wanted.cast(keys.schema)]).group_by(columns).aggregate([])
+        if both.num_rows > keys.num_rows:
+            return None
+        new = made.filter(pc.equal(made[WEIGHT], 1)).drop_columns([WEIGHT])
+        return frame_of_rows(self._spark, new)
 
     def _images(self, name: str, columns: Sequence[str]) -> HeldRows:
         table, version = self._places[name]
