@@ -20,7 +20,7 @@ from tests.property.pattern_oracle import Path as Way
 from tests.property.pattern_oracle import Tree, matches
 from tests.property.viewworld import in_duckdb
 
-Row: TypeAlias = "tuple[int, int, datetime, int | None]"
+Row: TypeAlias = "tuple[int, int, datetime | None, int | None]"
 """id, partition, time, value."""
 Truth: TypeAlias = "bool | None"
 
@@ -153,9 +153,13 @@ def _kinds(made: pa.Table) -> list[tuple[str, str]]:
     return [(field.name, names.get(field.type, "int")) for field in made.schema]
 
 
+def _time(second: int) -> datetime | None:
+    return None if second < 0 else ZERO + timedelta(seconds=second)
+
+
 ROWS: Final = st.lists(
-    st.tuples(st.integers(0, 1), st.integers(0, 6), st.one_of(st.none(), st.integers(0, 3))), max_size=10
-).map(lambda rows: [(number, p, ZERO + timedelta(seconds=s), v) for number, (p, s, v) in enumerate(rows)])
+    st.tuples(st.integers(0, 1), st.integers(-1, 6), st.one_of(st.none(), st.integers(0, 3))), max_size=10
+).map(lambda rows: [(number, p, _time(s), v) for number, (p, s, v) in enumerate(rows)])
 
 
 @settings(max_examples=200)
@@ -180,11 +184,12 @@ def test_clause_finds_what_a_naive_search_finds(
 
     want = []
     for p in sorted({row[1] for row in rows}):
-        own = sorted((row for row in rows if row[1] == p), key=lambda row: (row[2], row[0]))
+        own = sorted((row for row in rows if row[1] == p), key=lambda row: (row[2] or ZERO - timedelta(1), row[0]))
 
         def meets(start: int, path: Way, own: list[Row] = own) -> bool:
             at = start + len(path) - 1
-            soon = within is None or own[at][2] <= own[start][2] + timedelta(seconds=within)
+            here, first = own[at][2], own[start][2]
+            soon = within is None or bool(here and first and here <= first + timedelta(seconds=within))
             test = CONDITIONS.get(conditions.get(path[-1], ""))
             return soon and (test is None or test(So(own, start, path)) is True)
 

@@ -14,6 +14,10 @@ import pyarrow as pa
 import pytest
 
 from sinks.warehouse.patterns.task import Task, matching
+from sinks.warehouse.read.data_frames import read_sql
+from sinks.warehouse.read.lake_reader import Lake
+from sinks.warehouse.read.planning_report import planned
+from sinks.warehouse.read.view_check import check_views
 from sinks.warehouse.views import pattern_frames
 from tests.fixtures.views.kept_views import KeptLake
 from tests.property.pattern_oracle import Meets, Tree, matches
@@ -314,6 +318,12 @@ def test_examples_of_the_guide(spark: SparkSession, tmp_path: Path) -> None:
 
     manifest = lake.cut({table: (rows, []) for table, rows in put.items()})
 
-    for view, (_, _, _, want) in zip(views, GUIDE.values(), strict=True):
+    for view, (table, (owner, _, _, want)) in zip(views, GUIDE.items(), strict=True):
         assert manifest.views[view].reason == ""
         assert sorted(tuple(row.values()) for row in lake.rows(view).to_pylist()) == want
+        assert sorted(map(tuple, read_sql(lake.spark, tmp_path, views[view]).collect())) == want
+        plan = planned(Lake(tmp_path), manifest, lake.parsed, view).document()
+        assert (plan["reads"], plan["key"]) == ([f"public.{table} match_recognize"], [owner])
+    for report in check_views(lake.spark, Lake(tmp_path), manifest, lake.parsed, list(views)):
+        assert (report.problem, report.missing, report.extra) == ("", 0, 0)
+    assert not [one.name for one in lake.spark.catalog.listTables() if one.isTemporary]
