@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -200,3 +202,11 @@ def test_clause_finds_what_a_naive_search_finds(
             each += [_measured(own, start, path, upto, number) for upto in lengths]
         want.append(each)
     assert have == want
+
+
+def test_every_condition_is_tried() -> None:
+    chance = random.Random(3)
+    check = getattr(test_clause_finds_what_a_naive_search_finds, "hypothesis").inner_test  # noqa: B009 - has no type
+    for condition, name in product(CONDITIONS, "BC"):
+        rows = [(number, 0, _time(number), chance.choice([None, 0, 1, 2, 3])) for number in range(12)]
+        check(rows, "A (B | C)+?" if name == "C" else "A B* C", {name: condition}, None, "to next row", all_rows=True)
