@@ -23,6 +23,7 @@ _ORACLES: Final = (
     "tests/fixtures/servers/transaction_state.py",
     "tests/fixtures/capture/type_forms.py",
     "tests/integration/test_capture_cuts.py",
+    "tests/property/pattern_oracle.py",
     "tests/readers/clickhouse_reader.py",
     "tests/readers/flink_reader.py",
     "tests/sqlfuzz/comparison.py",

@@ -119,7 +119,8 @@ class _Analysis:
         if isinstance(source, exp.Table):
             relation = self.relations[source.name.lower()]
             columns = tuple(map(str.lower, relation.columns))
-            return Leaf(source.alias, Base(relation.name, columns, relation.key, relation.rows))
+            base = Base(relation.name, columns, relation.key, relation.rows, relation.partition)
+            return Leaf(source.alias, base)
         if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Query):
             node = analyse(source.this, self.relations)
             if _outward(source.this, _all_aliases(source.this)):

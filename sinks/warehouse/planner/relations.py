@@ -27,12 +27,14 @@ class Relation:
         columns: name -> Spark's type as DDL, or "" if unknown.
         key: columns that no two rows share, a null being equal to a null; empty if none are known.
         rows: about how many it has; 0 if that is not known. It decides only what is cheap.
+        partition: columns with the same values in all rows that a change replaces together; empty if there are none.
     """
 
     name: str
     columns: Mapping[str, str]
     key: tuple[str, ...] = ()
     rows: int = 0
+    partition: tuple[str, ...] = ()
 
 
 def old(name: str) -> str:

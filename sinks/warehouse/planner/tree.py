@@ -28,12 +28,13 @@ Ref: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Base:
-    """A table or view that is read."""
+    """A table or view that is read; attributes as in `relations.Relation`."""
 
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
     rows: int = 0
+    partition: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

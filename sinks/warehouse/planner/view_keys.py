@@ -118,7 +118,18 @@ def _key(node: Block | Sets) -> tuple[str, ...]:
     owners = [leaf for leaf in owners if set(_placed_key(node, leaf)) <= set(cheap)]
     chosen = [leaf for leaf in owners if leaf.alias in mandatory] or owners
     found = [name for leaf in _undetermined(chosen, node.source) for name in _placed_key(node, leaf)]
-    return tuple(found) or tuple(cheap)
+    return tuple(found) or _of_partition(node, cheap) or tuple(cheap)
+
+
+def _of_partition(block: Block, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return those columns that are the partition of what replaces a clause MATCH_RECOGNIZE."""
+    place = _places(block)
+    for leaf in required(block.source):
+        if isinstance(leaf.node, Base) and leaf.node.partition:
+            found = [place.get((leaf.alias, column)) for column in leaf.node.partition]
+            if all(name in columns for name in found):
+                return tuple(name for name in found if name)
+    return ()
 
 
 def _is_cheap(node: Node, name: str) -> bool:

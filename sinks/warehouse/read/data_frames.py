@@ -207,6 +207,7 @@ def read_sql(
     from sinks.warehouse.spark.sql_guard import guarded
     from sinks.warehouse.views.definition import bind_query, parse_view
     from sinks.warehouse.views.meaning.lake_types import types_of
+    from sinks.warehouse.views.pattern_frames import patterns_readable
     from sinks.warehouse.views.view_errors import failure
 
     lake = Lake(path, storage=storage)
@@ -223,8 +224,12 @@ def read_sql(
         table, state = lake.view(view, manifest)
         frame_of(spark, lake.location, table, state.version).createOrReplaceTempView(name + mark)
         query = query.replace(f"`{name}`", f"`{name}{mark}`")
+    keys = {one: manifest.tables[table].key or () for one, table in bound.tables.items() if table.startswith("mirror/")}
+    for name in bound.patterns:
+        query = query.replace(f"`{name}`", f"`{name}{mark}`")
     try:
-        return guarded(spark, query)
+        with patterns_readable(spark, bound.patterns, keys, mark):
+            return guarded(spark, query)
     except PySparkException as error:
         fault = failure(replace(bound, shifts=()), error)  # the marks move all columns
         if not isinstance(fault, ViewRefused):

@@ -15,6 +15,7 @@ from sinks.warehouse.planner.plan import ViewPlan, plan_view
 from sinks.warehouse.planner.relations import Relation
 from sinks.warehouse.views.definition import BoundView, View, bind_each
 from sinks.warehouse.views.meaning.lake_types import types_of
+from sinks.warehouse.views.row_patterns import relation_of
 
 if TYPE_CHECKING:
     from sinks.warehouse.read.lake_reader import Lake
@@ -73,9 +74,12 @@ def planned(
         relations = {one: _table(lake, manifest, one, table) for one, table in view.tables.items()}
         for one, other in view.views.items():
             relations[one] = _view(lake, manifest, one, other, plans[other])
+        for one, pattern in view.patterns.items():
+            relations[one] = relation_of(pattern, relations[pattern.source])
         plans[view.name] = plan_view(view.name, view.sql, relations)
         if view.name == name:
             shown = {one: sql_name(table) for one, table in view.tables.items()} | dict(view.views)
+            shown |= {one: f"{shown[found.source]} match_recognize" for one, found in view.patterns.items()}
             return PlannedView(view, plans[name], shown, _refused(view, plans[name], manifest))
     raise UsageError(f"view {name} reads a view that is refused", hint="cdc doctor names it")
 

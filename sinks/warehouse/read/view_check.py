@@ -16,6 +16,7 @@ from sinks.warehouse.spark.sql_guard import guarded
 from sinks.warehouse.views.definition import BoundView, View, bind_each
 from sinks.warehouse.views.estimates import estimated_columns
 from sinks.warehouse.views.meaning.lake_types import types_of
+from sinks.warehouse.views.pattern_frames import patterns_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -145,12 +146,14 @@ def _compared(
         **{name: (table, at.tables[table].version) for name, table in bound.tables.items()},
         **{name: _place(at, other) for name, other in bound.views.items()},
     }
+    keys = {name: at.tables[table].key or () for name, table in bound.tables.items() if table.startswith("mirror/")}
     try:
         for name, place in places.items():
             read(*place).createOrReplaceTempView(name)
         have = _comparable(read(layout.view(bound.name, state.generation), state.version))
-        # Computed once: estimates differ each time.
-        want = _comparable(guarded(spark, bound.sql)).cache()
+        with patterns_readable(spark, bound.patterns, keys):
+            # Computed once: estimates differ each time.
+            want = _comparable(guarded(spark, bound.sql)).cache()
         try:
             missing, extra = want.exceptAll(have), have.exceptAll(want)
             counts = missing.count(), extra.count()

@@ -14,34 +14,29 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
 from cdc.errors import ViewRefused
-from cdc.telemetry import log
 from sinks.warehouse.lake.table_naming import known_names_hint, matching_tables, quoted, sql_name
 from sinks.warehouse.views.determinism import Finding, Line, check_tree, check_words, line_of
 from sinks.warehouse.views.header import Header, read_header
 from sinks.warehouse.views.meaning.grammar import check_grammar
 from sinks.warehouse.views.meaning.lake_types import Source, Types, sources_of
 from sinks.warehouse.views.meaning.pg_types import PgType
-from sinks.warehouse.views.meaning.queries import Translated, translated
-from sinks.warehouse.views.meaning.refusal import NotProven, check_spelling
 from sinks.warehouse.views.query_text import expanded, parsed, refused, table_names
+from sinks.warehouse.views.row_patterns import BoundPattern, RowPattern, read_patterns
 from sinks.warehouse.views.safety import check_reads
+from sinks.warehouse.views.translation import in_spark, unreadable
 
 if TYPE_CHECKING:
     from cdc.config.settings import Warehouse
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _BYTES_MAX: Final = 1 << 20  # a larger file is most likely not a query
-_TRANSLATIONS_MAX: Final = 2_000  # more than a lake has views and generations
-_Typed: TypeAlias = tuple[tuple[str, PgType], ...]
-_Given: TypeAlias = tuple[str, _Typed | None, _Typed, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +72,7 @@ class View:
         header: settings in the comments above the query.
         plain: `sql` without macros, in the view's dialect, with tables named as written.
         references: the tables it reads, in the order of `plain`.
+        patterns: its clauses MATCH_RECOGNIZE, each behind one of the references.
     """
 
     name: str
@@ -85,6 +81,7 @@ class View:
     header: Header
     plain: str
     references: tuple[Reference, ...]
+    patterns: tuple[RowPattern, ...] = ()
 
     @property
     def plan(self) -> str:
@@ -122,6 +119,7 @@ class BoundView:
         columns: its columns and their types in PostgreSQL; None for a view in Spark's SQL.
         relies_on: name of a temporary view -> column -> the Spark type that `sql` was translated for.
         shifts: pairs of a place in the text before translation, and the same place in `View.plain`, ascending.
+        patterns: name of a temporary view -> what it has instead of a clause MATCH_RECOGNIZE.
     """
 
     view: View
@@ -132,6 +130,7 @@ class BoundView:
     columns: Mapping[str, PgType] | None = None
     relies_on: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shifts: tuple[tuple[int, int], ...] = ()
+    patterns: Mapping[str, BoundPattern] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -232,7 +231,7 @@ def parse_view(file: Path, sql: str, *, is_stored: bool = False) -> View:
         raise
     except Exception as error:
         # The parser fails on some texts, e.g. deeply nested ones. That must concern this view only.
-        raise refused(file, _unreadable(error)) from error
+        raise refused(file, unreadable(error)) from error
 
 
 def _parsed_view(file: Path, sql: str, *, is_stored: bool) -> View:
@@ -256,7 +255,7 @@ def _parsed_view(file: Path, sql: str, *, is_stored: bool) -> View:
             raise refused(
                 file, Finding(f"cannot locate {found} in the query", "write the query differently", found.line)
             )
-    return View(file.stem, sql, file, header, plain, references)
+    return View(file.stem, sql, file, header, plain, references, read_patterns(file, plain, tokens, dialect))
 
 
 def bind_query(query: View, views: Collection[str], tables: Collection[str], types: Types | None = None) -> BoundView:
@@ -372,6 +371,7 @@ class _Binding:
         """Bind the next view. Raises ViewRefused."""
         read_tables: dict[str, str] = {}
         read_views: dict[str, str] = {}
+        patterns: dict[str, BoundPattern] = {}
         pieces: list[str] = []
         shifts: list[tuple[int, int]] = []
         at = end = 0
@@ -383,15 +383,20 @@ class _Binding:
                 read_views[name] = target.removeprefix("views/")
             else:
                 read_tables[name] = target
+            ends = found.end
+            for pattern in (one for one in view.patterns if one.start == found.start):
+                bound_pattern = pattern.bound(name)
+                name, ends = bound_pattern.name, pattern.end
+                patterns[name] = bound_pattern
             alias = f" as {quote(found.alias)}" if found.alias else ""
             more = [view.plain[at : found.start], f"{quote(name)}{alias}"]
             shifts += [(end, at), (end + len(more[0]), found.start)]
             pieces += more
-            at, end = found.end, end + sum(map(len, more))
+            at, end = ends, end + sum(map(len, more))
         sql = "".join([*pieces, view.plain[at:]])
         shifts.append((end, at))
         sha = hashlib.sha256(sql.encode()).hexdigest()
-        bound = BoundView(view, sql, read_tables, read_views, sha, shifts=tuple(shifts))
+        bound = BoundView(view, sql, read_tables, read_views, sha, shifts=tuple(shifts), patterns=patterns)
         if view.dialect == "postgres":
             bound = self._translated(bound)
         self.columns[view.name] = bound.columns
@@ -414,7 +419,7 @@ class _Binding:
             (name, None if one.columns is None else tuple(one.columns.items()), tuple(one.hidden.items()), one.name)
             for name, one in sorted(sources.items())
         )
-        spark = _in_spark(view.file, bound.sql, (view.header.collation == "C", view.header.zones), given)
+        spark = in_spark(view.file, bound.sql, (view.header.collation == "C", view.header.zones), given)
         if isinstance(spark, Finding):
             finding = replace(spark, line=bound.line_in_file(spark.line))
             raise refused(view.file, finding, construct=finding.message)
@@ -430,34 +435,6 @@ class _Binding:
         if name != target and name in self.behind:
             raise ViewRefused(f"the view {name} is left behind", view=view.name)
         return target
-
-
-@lru_cache(maxsize=_TRANSLATIONS_MAX)
-def _in_spark(file: Path, sql: str, declared: tuple[bool, bool], given: tuple[_Given, ...]) -> Translated | Finding:
-    """Translate a query, or return why it is refused. Remembered, because each cut binds every view.
-
-    `declared` says whether the view's header declares collation C and equal time zones.
-    """
-    tokens, query = parsed(file, sql, "postgres")
-    finding = check_spelling(tokens)
-    if finding is not None:
-        return finding
-    sources = {
-        name: Source(None if columns is None else dict(columns), dict(hidden), shown)
-        for name, columns, hidden, shown in given
-    }
-    try:
-        return translated(query, sources, c=declared[0], zones=declared[1])
-    except NotProven as found:
-        return found.finding
-    except Exception as error:  # noqa: BLE001 - see `parse_view`
-        return _unreadable(error)
-
-
-def _unreadable(error: Exception) -> Finding:
-    if isinstance(error, RecursionError):
-        return Finding("is nested too deeply", "divide it into several views")
-    return Finding(f"cannot be read: {log.origin(error)}", "write the query differently")
 
 
 def _pg_quoted(name: str) -> str:

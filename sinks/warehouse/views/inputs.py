@@ -28,6 +28,7 @@ from sinks.warehouse.spark.frames import frame_of_rows
 from sinks.warehouse.spark.held_rows import HeldRows, collected
 from sinks.warehouse.views.change_feed import view_feed
 from sinks.warehouse.views.frame_images import rows_before, weighted
+from sinks.warehouse.views.pattern_frames import both_sides, pattern_frame, rows_among
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sinks.warehouse.lake.cut_commit import Written
     from sinks.warehouse.lake.manifest import ViewState
     from sinks.warehouse.spark.held_rows import Either
+    from sinks.warehouse.views.row_patterns import BoundPattern
 
 _WORDS: Final = re.compile(r"\w+")
 ONE_TASK_ROWS: Final = 1_000_000  # of a table: a fifth less CPU of views, without shuffles (2026-11-26)
@@ -103,6 +105,18 @@ class ViewInputs:
         self._places: dict[str, tuple[str, int]] = {}
         self._replaced = replaced
         self._image_columns: dict[str, frozenset[str]] = {}
+        self._patterns: dict[str, BoundPattern] = {}
+        self._matched: dict[str, tuple[pa.Table, pa.Table]] = {}  # partitions and images
+
+    def add_pattern(self, name: str, pattern: BoundPattern) -> None:
+        """Make what replaces a clause MATCH_RECOGNIZE readable; the table that it reads is an input already.
+
+        Raises ViewRefused, PySparkException.
+        """
+        if name not in self._frames:
+            self._patterns[name] = pattern
+            self._places[name] = self._places[pattern.source]
+            self._register(name, self._matches(name, pattern.source, name))
 
     def add(self, name: str, table: str, version: int) -> None:
         """Make a lake table at this version readable under a name."""
@@ -114,6 +128,9 @@ class ViewInputs:
         """Return what the planner needs to know of an added input."""
         columns = {column.lower(): kind for column, kind in self._frames[name].dtypes}
         table = self._places[name][0]
+        if name in self._patterns:
+            partition = self._patterns[name].statement.clause.partition
+            return Relation(name, columns, (), self.rows(name), tuple(map(str.lower, partition)))
         return Relation(name, columns, tuple(map(str.lower, self._cut.keys.get(table, key))), self.rows(name))
 
     def rows(self, name: str) -> int:
@@ -155,6 +172,12 @@ class ViewInputs:
 
     def add_old(self, name: str) -> None:
         """Make an input at the previous cut readable, under the name from `planner.relations.old`."""
+        if name in self._patterns:
+            if old(name) not in self._frames:
+                source = self._patterns[name].source
+                self.add_old(source)
+                self._register(old(name), self._matches(name, old(source), old(name)))
+            return
         if old(name) not in self._frames:
             version = self._version_before(name)
             self._register(old(name), self._stored(self._places[name][0], version))
@@ -164,6 +187,9 @@ class ViewInputs:
 
         Raises Unplannable if there are none.
         """
+        if name in self._patterns:
+            self._add_pattern_images(name)
+            return
         there = self._frames[name].columns
         # A query that only counts rows names no column, but a relation needs at least one.
         columns = self._image_columns.get(name, frozenset()) | (named_in(text, there) or {there[0]})
@@ -202,6 +228,8 @@ class ViewInputs:
         """
         if self.in_frames:
             return None
+        if name in self._patterns:
+            return self._hold_pattern(held, name, keys)
         table, version = self._places[name]
         kinds = self._frames[name].dtypes
         cased = {column.lower(): column for column, _ in kinds}
@@ -223,6 +251,83 @@ class ViewInputs:
             self._spark.catalog.dropTempView(name)
         for one in self._held:
             one.release()
+
+    def _matches(self, name: str, source: str, made: str) -> DataFrame:
+        """Return the rows of a clause MATCH_RECOGNIZE over a temporary view; `made` is a name for this relation."""
+        pattern = self._patterns[name]
+        key = self._cut.keys.get(self._places[name][0], ())
+        return pattern_frame(self._spark, pattern, source, key, made, self._register)
+
+    def _add_pattern_images(self, name: str) -> None:
+        """Make the rows of the matches in all partitions that a cut changed readable: before it, and after it."""
+        source, partition = self._patterns[name].source, self._patterns[name].statement.clause.partition
+        if not partition:
+            raise Unplannable("MATCH_RECOGNIZE has no PARTITION BY, so every change affects all of its rows")
+        if self.in_frames:
+            raise Unplannable("executors recompute MATCH_RECOGNIZE")
+        if images(name) in self._frames:
+            return
+        cased = {column.lower(): column for column in self._frames[source].columns}
+        columns = [cased[column.lower()] for column in partition]
+        found = self._images(source, columns)
+        if found.count > IMAGE_ROWS_MAX:
+            raise Unplannable(f"{found.count:,} rows of {_shown(self._places[source][0])} changed")
+        keys = found.here().select(columns).group_by(columns).aggregate([]).select(columns)
+        new = self._of_partitions(name, keys, self._places[source][1], f"{name}__new")
+        gone = self._of_partitions(name, keys, self._version_before(source), f"{name}__gone")
+        made = self.held(both_sides(new, gone))
+        self.add_rows(images(name), made.rows)
+        self._matched[name] = keys, made.here()
+
+    def _of_partitions(self, name: str, keys: pa.Table, version: int, made: str) -> DataFrame:
+        """Return the rows of the matches in these partitions, `keys` by columns of the source, at its version."""
+        source, clause = self._patterns[name].source, self._patterns[name].statement.clause
+        table, kinds = self._places[source][0], self._frames[source].dtypes
+        key = {column.lower() for column in self._cut.keys.get(table, ())}
+        named = named_in(clause.text, [column for column, _ in kinds])
+        wanted = [one for one in kinds if not key or clause.all_rows or one[0] in named or one[0].lower() in key]
+        columns = [column for column, _ in wanted]
+        found = stored_rows(self._lake, table, version, keys, columns, rows_max=IMAGE_ROWS_MAX)
+        # They are few: in one Spark partition nothing is shuffled.
+        rows = None if found is None else frame_of_rows(self._spark, found).coalesce(1)
+        if rows is None or rows.dtypes != wanted:
+            rows = rows_of_keys(self._spark, self._lake, table, version, keys.column_names, keys)
+            rows = rows.select(*map(quoted, columns))
+        self._register(f"{made}__rows", rows)
+        return self._matches(name, f"{made}__rows", made)
+
+    def _hold_pattern(self, held: str, name: str, keys: pa.Table) -> pa.Table | None:
+        """Do as `hold` for a clause MATCH_RECOGNIZE: only partitions that can have one of the keys are matched."""
+        source, partition = self._patterns[name].source, self._patterns[name].statement.clause.partition
+        cased = {column.lower(): column for column in self._frames[source].columns}
+        own = [column for column in keys.column_names if column.lower() in {one.lower() for one in partition}]
+        if not own:
+            return None
+        wanted = keys.select(own).rename_columns([cased[column.lower()] for column in own])
+        wanted = wanted.group_by(wanted.column_names).aggregate([]).select(wanted.column_names)
+        rows = self._known_matches(name, wanted)
+        if rows is None:
+            rows = self._of_partitions(name, wanted, self._places[source][1], held)
+        found = rows_among(rows, frame_of_rows(self._spark, keys), keys.column_names).toArrow()
+        frame = frame_of_rows(self._spark, found)
+        if found.num_rows > IMAGE_ROWS_MAX or frame.dtypes != self._frames[name].dtypes:
+            return None
+        self._register(held, frame)
+        return found
+
+    def _known_matches(self, name: str, wanted: pa.Table) -> DataFrame | None:
+        """Return the rows of the images as of this cut, if these partitions are among theirs."""
+        if name not in self._matched:
+            return None
+        (keys, made), columns = self._matched[name], wanted.column_names
+        if set(keys.column_names) != set(columns) or keys.select(columns).schema.types != wanted.schema.types:
+            return None
+        keys = keys.select(columns)
+        both = pa.concat_tables([keys, wanted.cast(keys.schema)]).group_by(columns).aggregate([])
+        if both.num_rows > keys.num_rows:
+            return None
+        new = made.filter(pc.equal(made[WEIGHT], 1)).drop_columns([WEIGHT])
+        return frame_of_rows(self._spark, new)
 
     def _images(self, name: str, columns: Sequence[str]) -> HeldRows:
         table, version = self._places[name]

@@ -12,6 +12,8 @@ from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import Token
 
 from cdc.errors import ViewRefused
+from sinks.warehouse.patterns.clause import places_of, without_clauses
+from sinks.warehouse.patterns.refusal import PatternRefused
 from sinks.warehouse.planner.time_windows import masked
 from sinks.warehouse.views.determinism import Finding, Line, check_beginning, line_of
 from sinks.warehouse.views.macros import Expanded, check_as_of, expand, kinds_of
@@ -68,7 +70,9 @@ def parsed(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
         if finding is not None:
             raise refused(file, finding)
         read = _PostgresAsWritten if dialect == "postgres" else dialect
-        found = sqlglot.parse(masked(sql, tokens), read=read, error_level=ErrorLevel.IMMEDIATE)
+        found = sqlglot.parse(_without_clauses(sql, tokens, dialect), read=read, error_level=ErrorLevel.IMMEDIATE)
+    except PatternRefused as error:
+        raise refused(file, pattern_finding(sql, error)) from error
     except ParseError as error:
         raise refused(file, _syntax_error(error, dialect)) from error
     except SqlglotError as error:
@@ -80,6 +84,25 @@ def parsed(file: Path, sql: str, dialect: str) -> tuple[list[Token], exp.Query]:
     if not isinstance(statements[0], exp.Query) or isinstance(statements[0], exp.Table):
         raise refused(file, Finding("is not a SELECT", "a view is one SELECT", line_of(statements[0])))
     return tokens, statements[0]
+
+
+def _without_clauses(sql: str, tokens: list[Token], dialect: str) -> str:
+    """Mask what sqlglot misreads, and clauses MATCH_RECOGNIZE. Raises PatternRefused."""
+    places = places_of(tokens)
+    if places and dialect == "postgres":
+        raise PatternRefused("PostgreSQL has no MATCH_RECOGNIZE", "remove the line `-- dialect: postgres`")
+    return without_clauses(masked(sql, tokens), places)
+
+
+def pattern_finding(sql: str, error: PatternRefused) -> Finding:
+    """Return the finding for a clause MATCH_RECOGNIZE of a text."""
+    if error.place < 0:
+        return Finding(error.message, error.hint)
+    place = error.place
+    while place < len(sql) and sql[place].isspace():
+        place += 1
+    line = Line(sql.count("\n", 0, place) + 1, place - sql.rfind("\n", 0, place))
+    return Finding(error.message, error.hint, line)
 
 
 def table_names(query: exp.Query) -> list[exp.Table]:

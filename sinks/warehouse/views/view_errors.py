@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cdc.errors import TailraceError, ViewRefused
 from sinks.warehouse.lake.table_naming import sql_name
 from sinks.warehouse.views.definition import BoundView
 from sinks.warehouse.views.determinism import Finding, Line
+from sinks.warehouse.views.pattern_frames import fault_of
 from sinks.warehouse.views.query_text import refused
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ _FAULTS: Final[Mapping[str, str]] = {
     "P0": "the query raises this error itself",
 }
 """Classes of SQLSTATE that are faults of a view's SQL or values -> what to do."""
+_OF_PATTERN: Final = re.compile(r"__rows\b|__m\d|__[cp]\d|__n\b")
+"""In the text of an error about the SQL of a clause MATCH_RECOGNIZE, whose lines are not those of the file."""
 _STORED: Final = frozenset(
     {
         "tinyint",
@@ -90,12 +94,26 @@ def _unstorable(kind: DataType) -> str:
     return "" if known else kind.simpleString()
 
 
+@contextmanager
+def in_file(view: BoundView) -> Iterator[None]:
+    """Add the view's file to an error about its clauses `MATCH_RECOGNIZE`."""
+    try:
+        yield
+    except ViewRefused as error:
+        if "file" in error.facts or not view.patterns:
+            raise
+        raise _refused(view, error.message, error.hint or "") from error
+
+
 def failure(view: BoundView, error: PySparkException) -> TailraceError:
     """Return the view's error for a fault in its SQL or values; any other error is Spark's and may be temporary."""
     from pyspark.errors import AnalysisException
 
     from sinks.warehouse.spark.spark_errors import spark_failure
 
+    fault = fault_of(error) if view.patterns else None
+    if fault is not None:
+        return _refused(view, *fault)
     condition = error.getCondition() or type(error).__name__
     # Spark has errors without an SQLSTATE. If it raises one while it reads the query, trying again does not help.
     state = error.getSqlState() or ("42" if isinstance(error, AnalysisException) else "")
@@ -107,13 +125,16 @@ def failure(view: BoundView, error: PySparkException) -> TailraceError:
     text = re.sub(r"\s*SQLSTATE:.*", "", str(error).splitlines()[0])
     for name, table in view.tables.items():
         text = text.replace(f"`{name}`", sql_name(table)).replace(name, sql_name(table))
+    for name, pattern in view.patterns.items():
+        text = text.replace(f"`{name}`", "MATCH_RECOGNIZE").replace(f"`{pattern.source}`", "its table")
     for name, other in view.views.items():
         text = text.replace(f"`{name}`", other).replace(name, other)
     if view.view.dialect != "spark":
         return _refused(view, text, f"cdc views sql {view.name} --spark shows the SQL that runs")
     at = re.search(r"\bline (\d+),? (pos|position:?) (\d+)", str(error))
     # Spark counts columns from 0 where it parses, and from 1 where it analyses.
-    line = view.line_in_file(Line(int(at[1]), int(at[3]) + (at[2] == "pos"))) if at else Line(0)
+    is_own = at is not None and not _OF_PATTERN.search(str(error))
+    line = view.line_in_file(Line(int(at[1]), int(at[3]) + (at[2] == "pos"))) if at and is_own else Line(0)
     return _refused(view, text, "correct the query, or the table that it reads", line)
 
 

@@ -42,7 +42,8 @@ from sinks.warehouse.views.changed_columns import ChangedColumns
 from sinks.warehouse.views.definition import BoundView, inputs
 from sinks.warehouse.views.incremental import PlanBook, not_run, replacement
 from sinks.warehouse.views.inputs import CutTables, Replacement, ViewInputs
-from sinks.warehouse.views.view_errors import check_columns, check_types, failure, reason_of
+from sinks.warehouse.views.row_patterns import reading
+from sinks.warehouse.views.view_errors import check_columns, check_types, failure, in_file, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -289,8 +290,14 @@ class _Run:
 
     def _changed_inputs(self, view: BoundView) -> frozenset[str]:
         """Return the names, in its SQL, of its inputs that changed in what it can read."""
-        tables = {name for name, table in view.tables.items() if self._columns.can_read(view.sql, table)}
-        return frozenset(tables | {name for name, other in view.views.items() if other in self._changed})
+        text = reading(view.sql, list(view.patterns.values()))
+        whole = {one.source for one in view.patterns.values() if one.statement.clause.all_rows}
+        found = {name for name, other in view.views.items() if other in self._changed}
+        for name, table in view.tables.items():
+            if (table in self._cut.changed) if name in whole else self._columns.can_read(text, table):
+                found.add(name)
+        found |= {name for name, one in view.patterns.items() if one.source in found}
+        return frozenset(name for name in found if name in view.sql)
 
     def _frame(self, view: BoundView, lane: _Lane) -> DataFrame:
         """Return the view's query over this cut's versions. Raises ViewRefused."""
@@ -302,7 +309,9 @@ class _Run:
             lane.inputs.add(name, *self._versions[other])
         check_types(view, {name: lane.inputs.relation(name).columns for name in view.relies_on})
         try:
-            with unwrapping():
+            with unwrapping(), in_file(view):
+                for name, pattern in view.patterns.items():
+                    lane.inputs.add_pattern(name, pattern)
                 frame = guarded(lane.spark, view.sql)
                 check_columns(view, frame)
         except PySparkException as error:
@@ -312,6 +321,7 @@ class _Run:
     def _decide(self, view: BoundView, lane: _Lane, frame: DataFrame) -> Decision:
         relations = {name: lane.inputs.relation(name) for name in view.tables}
         relations |= {name: lane.inputs.relation(name, self._unique(other)) for name, other in view.views.items()}
+        relations |= {name: lane.inputs.relation(name) for name in view.patterns}
         return self._book.decide(lane.spark, view, relations, frame, lane.inputs)
 
     def _unique(self, view: str) -> tuple[str, ...]:
