@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-RECIPES: Final = example_views("analytics.md")
+RECIPES: Final = example_views("howto/analytics.md")
 AT: Final = pa.timestamp("us", "UTC")
 BEGIN: Final = datetime(2026, 11, 1, tzinfo=UTC)
 SCHEMAS: Final = {

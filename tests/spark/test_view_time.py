@@ -32,7 +32,9 @@ _VIEWS: Final = {
     # What came later than the watermark of its place in the log is dropped, the same in every replay.
     "punctual": "select id from in_log_order(archive.clicks, at) c where c.at >= c._seen_until - interval 20 minutes",
     **{
-        name: text for name, text in example_views("views-time.md").items() if name in {"late_clicks", "clicks_by_hour"}
+        name: text
+        for name, text in example_views("howto/views-time.md").items()
+        if name in {"late_clicks", "clicks_by_hour"}
     },
     # Nothing of an hour before the hour has closed; what was late by then is in it.
     "hourly": "select date_trunc('hour', at) as hour, count(*) as n from archive.clicks where _op = 'c'"

@@ -21,6 +21,15 @@ def test_page_is_what_the_code_gives(name: str, text: str) -> None:
     assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == text
 
 
+def test_pictures_and_table_of_time_are_those_of_their_script() -> None:
+    """Run ``python docs/assets/draw_time.py`` when this fails."""
+    drawn = loaded(ROOT / "docs" / "assets" / "draw_time.py")
+
+    for name, picture in drawn.pictures().items():
+        assert (ROOT / "docs" / "assets" / name).read_text(encoding="utf-8") == picture
+    assert drawn.table() in (ROOT / "docs" / "explanation" / "time.md").read_text(encoding="utf-8")
+
+
 def test_every_metric_says_its_unit() -> None:
     names = re.findall(r"^# TYPE (cdc_\w+) ", Metrics().render().decode(), re.MULTILINE)
 
