@@ -152,6 +152,9 @@ view-proof: setup ## compare fifty views with PostgreSQL at the LSN of each of 2
 	TAILRACE_VIEW_CUTS=$${TAILRACE_VIEW_CUTS:-40} TAILRACE_VIEW_SEEDS=$${TAILRACE_VIEW_SEEDS:-6} \
 		TAILRACE_VIEW_KILLS=$${TAILRACE_VIEW_KILLS:-10} $(PYTEST) -s --timeout 14400 tests/spark/viewshapes
 
+time-proof: setup ## compare views of time with plain calculations at every cut of random histories; TAILRACE_TIME_SEEDS
+	TAILRACE_TIME_SEEDS=$${TAILRACE_TIME_SEEDS:-50} $(PYTEST) --timeout 36000 tests/spark/test_time_proof.py
+
 tpch-proof: setup ## compare TPC-H's 22 queries with PostgreSQL at ten cuts under load for each kind of plan; an hour
 	TAILRACE_TPCH_SCALE=$${TAILRACE_TPCH_SCALE:-0.01} TAILRACE_TPCH_CUTS=$${TAILRACE_TPCH_CUTS:-10} \
 		$(PYTEST) -s --timeout 14400 tests/spark/tpch/test_tpch_at_source.py

@@ -84,7 +84,9 @@ def test_views_have_postgresqls_rows_after_every_cut(capture: CaptureSite, spark
         for statement in TABLES:
             database.execute(statement.encode())
         rows = {name: {n: row(chance, name, n) for n in range(count)} for name, count in COUNTS.items()}
-        changes = {name: (list(found.values()), []) for name, found in rows.items()}
+        changes: dict[str, tuple[list[Any], list[Any]]] = {
+            name: (list(found.values()), []) for name, found in rows.items()
+        }
         for number in range(CUTS + 1):
             for name, (put, gone) in changes.items():
                 apply(database, name, put, gone)
