@@ -76,6 +76,10 @@ VIEWS: Final = {
         "select order_id, session_window.start as began, session_window.end as ended, count(*) as n, sum(qty) as q"
         " from order_lines group by order_id, session_window(at, '10 minutes')"
     ),
+    "pattern": (
+        "select order_id, began, falls from order_lines match_recognize (partition by order_id order by at"
+        " measures A.at as began, count(B.*) as falls pattern (A B+) define B as qty < prev(qty))"
+    ),
     "row": (
         "select o.id, o.status, c.region from orders o join customers c on o.customer_id = c.id where o.cents > 100"
     ),

@@ -208,6 +208,7 @@ RECOMPUTED: Final[dict[str, tuple[str, str]]] = {
         "select id, rank() over (partition by customer_id order by id) as r from orders",
         "the partition columns of its windows",
     ),
+    "group_by_all": ("select region, count(*) as n from customers group by all", "GROUP BY ALL; write the expressions"),
     "rollup": ("select region, count(*) as n from customers group by rollup (region)", "grouping sets"),
     "natural": ("select region from customers natural join orders", "NATURAL JOIN"),
     "exploded": (

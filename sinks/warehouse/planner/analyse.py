@@ -77,6 +77,8 @@ class _Analysis:
     def _group(self) -> tuple[exp.Expr, ...] | None:
         group = self.select.args.get("group")
         if group is not None:
+            if group.args.get("all"):
+                raise Unplannable("GROUP BY ALL; write the expressions")
             if any(value for key, value in group.args.items() if key != "expressions"):
                 raise Unplannable("grouping sets")
             return tuple(group.expressions)
