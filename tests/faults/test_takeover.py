@@ -95,6 +95,7 @@ def test_zombie_frozen_before_its_commit_is_fenced_and_nothing_of_it_is_visible(
     oracle = capture.oracle()
     zombie = capture.daemon(listening(), mutant="freeze_before_commit:rows").until_running()
     zombies_config = newest_config(capture)
+    capture.sql(usual_wal_sender_timeout(capture))
     second = capture.daemon(listening())
     second.until_state("WAITING")
 
@@ -122,6 +123,7 @@ def test_zombie_frozen_while_idle_waits_as_second_afterwards(capture: CaptureSit
     capture.sql("create table t (id int primary key)", *short_wal_sender_timeout(capture))
     oracle = capture.oracle()
     zombie = capture.running()
+    capture.sql(usual_wal_sender_timeout(capture))
 
     zombie.freeze()
     second = capture.running()
@@ -150,6 +152,11 @@ def walsender(capture: CaptureSite) -> int:
 def short_wal_sender_timeout(capture: CaptureSite) -> list[str]:
     """Have the server give up on a silent reader of this database after 2 s."""
     return [f"alter database {capture.dsn.rsplit('/', 1)[1]} set wal_sender_timeout = '2s'"]
+
+
+def usual_wal_sender_timeout(capture: CaptureSite) -> str:
+    """Spare the readers that connect from now on: on a busy machine, 2 s without an answer is no sign of death."""
+    return f"alter database {capture.dsn.rsplit('/', 1)[1]} reset wal_sender_timeout"
 
 
 def stopped(daemon: Daemon) -> bool:
