@@ -241,4 +241,6 @@ def test_partition_that_is_held_back_stays_away_and_goes_on_where_it_was(kafka: 
 
         for partition, count in ((0, 9_000), (1, 6_000)):
             assert list(dict.fromkeys(found[partition])) == list(range(count))  # some may come twice
-        assert pace.reached == {(topic, 0): 9_000, (topic, 1): 6_000}
+        # Perhaps behind the markers of the transactions.
+        assert pace.reached[topic, 0] >= 9_000
+        assert pace.reached[topic, 1] >= 6_000

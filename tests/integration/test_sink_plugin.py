@@ -81,6 +81,8 @@ def test_the_sink_of_the_guide_follows_its_table_over_a_kill(capture: CaptureSit
         worker.start()
         second = cdc("wait", "--sink", "notes", "--lsn", lsn, "--timeout", "90", "-c", path, timeout_s=120)
         after = notes.rows(topic)
+        # The group counts the killed worker until its session ends.
+        until(lambda: shown_of(path)["workers"] == 1, "one worker is left", within_s=90)
         status = cdc("sink", "status", "notes", "--json", "-c", path)
 
     assert (first.code, second.code, status.code) == (0, 0, 0), first.err + second.err + status.err + worker.log_text()
@@ -89,6 +91,12 @@ def test_the_sink_of_the_guide_follows_its_table_over_a_kill(capture: CaptureSit
     shown = json.loads(status.out)
     assert (shown["name"], shown["kind"], shown["workers"]) == ("notes", "sqlite", 1)
     assert len(notes.lines) == 40, "the guide says so"
+
+
+def shown_of(path: Path) -> dict[str, Any]:
+    """What `cdc sink status --json` shows of the sink."""
+    shown: dict[str, Any] = json.loads(cdc("sink", "status", "notes", "--json", "-c", path).out)
+    return shown
 
 
 def test_sink_of_another_package_runs_with_capture_and_is_examined(capture: CaptureSite, notes: Notes) -> None:
