@@ -136,13 +136,16 @@ class RangeFinder:
         return None
 
     def _boundary_before(self, lsn: Lsn, epoch: int, low: int) -> Boundary | None:
-        """Return the last boundary that has nothing at or behind an LSN; None if the index does not reach back."""
+        """Return the last boundary before an LSN; None if the index does not reach back.
+
+        Boundaries at the LSN itself are not before it: rows of a snapshot that join there lie between them.
+        """
         high = bounds(self._reader, self._topic)[1]
         found = last_before(self._reader, self._topic, low, high, (epoch, lsn))
         end = low if found is None else found + 1
         while cuts := from_full_map(self._reader, self._topic, low, end):
             for one in reversed(cuts):
-                if one.cut.next_ordinal == 0 and (one.cut.epoch, one.cut.end_lsn) <= (epoch, lsn):
+                if one.cut.next_ordinal == 0 and (one.cut.epoch, one.cut.end_lsn) < (epoch, lsn):
                     return _boundary(one)
             end = cuts[0].offset
         return None
