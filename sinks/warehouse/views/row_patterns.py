@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlglot.tokenizer_core import Token
 
 from sinks.warehouse.patterns.clause import places_of, read_clause
-from sinks.warehouse.patterns.expressions import Expression, Row
+from sinks.warehouse.patterns.expressions import Expression, Row, Rows
 from sinks.warehouse.patterns.refusal import PatternRefused
 from sinks.warehouse.patterns.statement import Statement, statement_of
 from sinks.warehouse.planner.relations import Relation
@@ -89,7 +89,7 @@ def reading(sql: str, patterns: Sequence[BoundPattern]) -> str:
 
 def _check(file: Path, text: str, expression: Expression) -> None:
     """Refuse what would give another result from run to run, or reads more than its columns."""
-    sql = expression.sql(lambda leaf: f"({leaf.sql})" if isinstance(leaf, Row) and " over " not in leaf.sql else "x")
+    sql = expression.sql(lambda leaf: f"({leaf.sql})" if isinstance(leaf, Row | Rows) and leaf.sql else "x")
     _, query = parsed(file, f"select {sql.strip()} as x", "spark")
     finding = check_reads(query) or check_tree(query, "spark")
     if finding is not None:

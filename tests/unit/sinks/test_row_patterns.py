@@ -114,6 +114,9 @@ REFUSED: Final = {
     "order by at measures now() as x pattern (A)": "now() is the time of the computation",
     "order by at measures cast('today' as date) as x pattern (A)": "is the time of the computation",
     "order by at measures 1 as x pattern (A) define A as rand() > A.x": "rand() gives a different result",
+    "order by at measures 1 as x pattern (A) define A as prev(cast('now' as timestamp) + (at - at)) > at": "'now' as a",
+    "order by at measures max(cast('today' as date) + A.n) as x pattern (A)": "'today' as a time",
+    "order by at measures percentile_cont(0.5) within group (order by x) as x pattern (A)": "calls percentile_cont()",
 }
 
 
