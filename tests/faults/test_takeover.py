@@ -155,7 +155,7 @@ def short_wal_sender_timeout(capture: CaptureSite) -> list[str]:
 
 
 def usual_wal_sender_timeout(capture: CaptureSite) -> str:
-    """Spare the readers that connect from now on: on a busy machine, 2 s without an answer is no sign of death."""
+    """Give readers that connect from now on the usual timeout: a busy machine may take longer than 2 s to answer."""
     return f"alter database {capture.dsn.rsplit('/', 1)[1]} reset wal_sender_timeout"
 
 
