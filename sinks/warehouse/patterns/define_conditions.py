@@ -16,7 +16,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sinks.warehouse.patterns.conditions import Compared, Condition, IsNull, Joined, Not, OfRow, OfRows, Operand
 from sinks.warehouse.patterns.expressions import (
-    AGGREGATES,
     Expression,
     Leaf,
     Named,
@@ -221,8 +220,6 @@ class _Conditions:
 
 def add_aggregate(leaf: Rows, variables: Sequence[str], columns: Columns, aggregates: list[Aggregate]) -> int:
     """Return the index of an aggregate among `aggregates`."""
-    if leaf.function not in AGGREGATES:
-        raise ValueError(leaf.function)
     column = columns.add(leaf.sql) if leaf.sql else -1
     variable = variables.index(leaf.variable) if leaf.variable else ALL
     found = Aggregate(leaf.function.lower(), variable, column)

@@ -19,6 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from sinks.warehouse.patterns.pattern_syntax import variable_name
 from sinks.warehouse.patterns.refusal import PatternRefused
+from sinks.warehouse.planner.spark_text import tree_of
 from sinks.warehouse.planner.tree import is_aggregate
 
 LEAF: Final = "__leaf_"
@@ -27,9 +28,8 @@ WINDOW: Final = "__rows"
 AGGREGATES: Final = frozenset({"COUNT", "SUM", "MIN", "MAX", "AVG"})
 _CALLS: Final = AGGREGATES | {"FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER"}
 _OFFSET_MAX: Final = 100_000
-_UNITS: Final = frozenset(
-    {"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "DAYOFYEAR", "WEEK", "MONTH", "QUARTER", "YEAR"}
-)
+_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class _Reader:
         spans: list[tuple[int, int, Row]] = []
         for column in _tree(text, place).find_all(exp.Column):
             parts = column.parts
-            if parts[0].name.startswith(LEAF) or _is_unit(column, text):
+            if parts[0].name.startswith(LEAF):
                 continue
             if any("start" not in part.meta for part in parts):
                 raise PatternRefused("a column of an expression cannot be located", "write it differently", place)
@@ -287,22 +287,10 @@ def split(text: str, tokens: Sequence[Token], kind: TokenType) -> list[tuple[int
     return [*found, (at, text[at:])]
 
 
-_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
-_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
-
-
-def _is_unit(column: exp.Column, text: str) -> bool:
-    """Whether it is the unit in ``timestampdiff(MINUTE, a, b)``, which sqlglot may read as a column."""
-    if len(column.parts) > 1 or column.name.upper() not in _UNITS or "start" not in column.this.meta:
-        return False
-    before = text[: int(column.this.meta["start"])].rstrip()
-    return before.endswith("(") and before[:-1].rstrip().lower().endswith(("diff", "add", "extract", "trunc"))
-
-
 def _tree(text: str, place: int) -> exp.Expr:
     """Return the tree of an expression, after checking it for what is not supported. Raises PatternRefused."""
     try:
-        found: exp.Expr = sqlglot.parse_one(text, read="spark")
+        found = tree_of(text)
     except SqlglotError as error:
         raise PatternRefused("an expression is not valid SQL", "it is read as Spark SQL", place) from error
     if found.find(exp.Query, exp.Subquery):
@@ -317,6 +305,6 @@ def _tree(text: str, place: int) -> exp.Expr:
         raise PatternRefused("has * within MATCH_RECOGNIZE", "name the columns", place)
     other = next((one for one in found.find_all(exp.Func) if is_aggregate(one)), None)
     if other is not None:
-        name = (other.name if isinstance(other, exp.Anonymous) else other.sql_name()).lower()
+        name = (other.name if isinstance(other, exp.Anonymous | exp.AnonymousAggFunc) else other.sql_name()).lower()
         raise PatternRefused(f"calls {name}() within MATCH_RECOGNIZE", "use count, sum, min, max or avg", place)
     return found

@@ -19,20 +19,8 @@ from sinks.warehouse.planner.relations import Unplannable
 
 _SAME: Final = frozenset(
     {"approx_percentile", "array_agg", "array_size", "ceiling", "char", "char_length", "character_length", "ifnull"}
-    | {
-        "lcase",
-        "mod",
-        "named_struct",
-        "nvl",
-        "position",
-        "pow",
-        "reduce",
-        "regexp_like",
-        "sha1",
-        "string_agg",
-        "substr",
-    }
-    | {"to_unix_timestamp", "ucase"}
+    | {"lcase", "mod", "named_struct", "nvl", "position", "pow", "reduce", "regexp_like", "sha1"}
+    | {"string_agg", "substr", "to_unix_timestamp", "ucase"}
 )
 """Functions that return under another name and are the same (checked with Spark 4.2 and sqlglot 30, 2026-11-23)."""
 _WORDS: Final = frozenset(

@@ -8,14 +8,14 @@ not be kept by keys.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 
-AS_WRITTEN: Final = frozenset(
+_AS_WRITTEN: Final = frozenset(
     {"date", "date_format", "date_sub", "date_trunc", "from_unixtime", "instr", "len", "log", "log10", "log2", "trunc"}
     | {"parse_json", "signum", "space", "to_char", "to_date", "to_timestamp", "try_to_date", "unix_date"}
     | {"bigint", "boolean", "double", "float", "int", "smallint", "string", "timestamp", "tinyint", "unix_timestamp"}
@@ -25,21 +25,17 @@ _OF_A_UNIT: Final = frozenset({"dateadd", "datediff", "date_add", "date_diff", "
 """With three arguments, the first is a unit: ``timestampdiff(second, a, b)``."""
 _AGGREGATES: Final = frozenset({"percentile_cont", "percentile_disc"})
 _WITH_UNIT: Final = 3
+_Builder: TypeAlias = "Callable[[list[exp.Expr]], exp.Expr]"
 
 
-def _call(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
-    return lambda arguments: exp.Anonymous(this=name, expressions=arguments)
+def _kept(name: str, kind: type[exp.Expr] = exp.Anonymous) -> _Builder:
+    return lambda arguments: kind(this=name, expressions=arguments)
 
 
-def _aggregate(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
-    return lambda arguments: exp.AnonymousAggFunc(this=name, expressions=arguments)
-
-
-def _of_a_unit(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
+def _of_a_unit(name: str) -> _Builder:
     def call(arguments: list[exp.Expr]) -> exp.Expr:
-        first, *rest = arguments
-        if len(arguments) == _WITH_UNIT and isinstance(first, exp.Column):
-            return exp.Anonymous(this=name, expressions=[exp.var(first.name), *rest])
+        if len(arguments) == _WITH_UNIT and isinstance(arguments[0], exp.Column):
+            arguments = [exp.var(arguments[0].name), *arguments[1:]]
         return exp.Anonymous(this=name, expressions=arguments)
 
     return call
@@ -53,16 +49,16 @@ class SparkAsWritten(Spark):
 
         FUNCTIONS = {
             **SparkParser.FUNCTIONS,
-            **{name.upper(): _call(name) for name in AS_WRITTEN},
+            **{name.upper(): _kept(name) for name in _AS_WRITTEN},
             **{name.upper(): _of_a_unit(name) for name in _OF_A_UNIT},
-            **{name.upper(): _aggregate(name) for name in _AGGREGATES},
+            **{name.upper(): _kept(name, exp.AnonymousAggFunc) for name in _AGGREGATES},
         }
 
 
 def is_as_written(call: exp.Anonymous) -> bool:
     """Whether this is a known scalar function that stays as written."""
     name = call.name.lower()
-    return name in AS_WRITTEN or name in _OF_A_UNIT
+    return name in _AS_WRITTEN or name in _OF_A_UNIT
 
 
 def tree_of(sql: str) -> exp.Expr:
